@@ -1,0 +1,82 @@
+"""minidlc: a compact, complete deep-learning compiler, written to be read.
+
+    import minidlc as mc
+    exe = mc.compile("model.onnx", threads=2)
+    outs = exe(x)
+    print(exe.kernels[0].loops)
+
+Names are loaded on first use, so that reading graphs does not load LLVM. Ops are functions of the
+same module: `mc.relu(x)`, `mc.softmax(x, axis=1)`. Read driver.py first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from minidlc.support.errors import CompileError as CompileError
+
+if TYPE_CHECKING:
+    from minidlc import target as target
+    from minidlc import te as te
+    from minidlc import viz as viz
+    from minidlc.driver import compile as compile
+    from minidlc.driver import use as use
+    from minidlc.executable import Executable as Executable
+    from minidlc.expr.types import DType as DType
+    from minidlc.expr.types import TensorType as TensorType
+    from minidlc.frontend.onnx import load_onnx as load_onnx
+    from minidlc.frontend.onnx import to_onnx as to_onnx
+    from minidlc.graph import Constant as Constant
+    from minidlc.graph import Graph as Graph
+    from minidlc.graph import Input as Input
+    from minidlc.graph import interpret as interpret
+    from minidlc.graph import parse as parse
+    from minidlc.graph import verify as verify
+    from minidlc.transform import Pipeline as Pipeline
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "compile": "minidlc.driver",
+    "Executable": "minidlc.executable",
+    "load_onnx": "minidlc.frontend.onnx",
+    "to_onnx": "minidlc.frontend.onnx",
+    "Graph": "minidlc.graph",
+    "Input": "minidlc.graph",
+    "Constant": "minidlc.graph",
+    "parse": "minidlc.graph",
+    "interpret": "minidlc.graph",
+    "verify": "minidlc.graph",
+    "Pipeline": "minidlc.transform",
+    "CompileError": "minidlc.support.errors",
+    "use": "minidlc.driver",
+    "DType": "minidlc.expr.types",
+    "TensorType": "minidlc.expr.types",
+}
+_DTYPES = ("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+_HOME.update(dict.fromkeys((*_DTYPES, "bool_"), "minidlc.expr.types"))
+_MODULES = ("target", "te", "viz")
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    if name in _MODULES:
+        return importlib.import_module(f"minidlc.{name}")
+    ops = importlib.import_module("minidlc.ops")  # parsing and interpreting need the registry
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    else:
+        try:
+            value = ops.functional(name)
+        except CompileError as error:  # Python's protocol for modules: hasattr() relies on it
+            raise AttributeError(str(error), name=name, obj=sys.modules[__name__]) from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    ops = importlib.import_module("minidlc.graph").registered_ops()
+    return sorted([*_HOME, *_MODULES, *ops, "__version__"])

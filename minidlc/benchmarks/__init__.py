@@ -1,0 +1,1 @@
+"""Benchmark models and measurements; exempt from the import layers."""

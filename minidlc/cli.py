@@ -1,0 +1,212 @@
+"""The `minidlc` command: a thin shell over the Python API.
+
+    minidlc tour                                    # a real net through every stage
+    minidlc show model.onnx --level loops --kernel conv_relu
+    minidlc opt graph.dlc --passes "canonicalize,cse,fuse{max_ops=8}"
+    minidlc run model.onnx --input x=digits.npy
+
+Errors of the user's input are printed as reports and exit with 1, never as tracebacks.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+import minidlc as mc
+from minidlc import doctor as doctor_module
+from minidlc import tour as tour_module
+from minidlc.expr.types import Array
+from minidlc.graph import Graph, load_text, save_text
+from minidlc.graph.text import print_graph
+from minidlc.support.errors import CompileError, OptionError
+from minidlc.transform import Pipeline, parse_pipeline
+
+app = typer.Typer(
+    help="A deep-learning compiler you can read. Start with: minidlc tour",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+out = Console(highlight=False, soft_wrap=True)
+
+
+class Level(StrEnum):
+    """Levels that `show` prints."""
+
+    GRAPH = "graph"
+    TE = "te"
+    TRACE = "trace"
+    LOOPS = "loops"
+    LLVM = "llvm"
+    ASM = "asm"
+
+
+Model = Annotated[Path, typer.Argument(help="an .onnx model or a .dlc graph text")]
+Shapes = Annotated[
+    list[str] | None, typer.Option("--shape", help="N=1 for a symbol, x=1,3,224,224 for an input")
+]
+Threads = Annotated[int | None, typer.Option(help="cores a call may use (default: all)")]
+OptLevel = Annotated[int, typer.Option("--opt-level", "-O", help="0, 1, 2 or 3")]
+Passes = Annotated[str | None, typer.Option("--passes", help='such as "canonicalize,cse,fuse"')]
+
+
+@app.command()
+def tour(
+    directory: Annotated[Path, typer.Option("--out", help="where the pictures go")] = Path("out"),
+) -> None:
+    """Take a real digit classifier through every stage, on screen."""
+    raise typer.Exit(0 if tour_module.tour(directory, out) else 1)
+
+
+@app.command()
+def doctor() -> None:
+    """Check Python, wheels, LLVM and cores; compile and run one kernel."""
+    raise typer.Exit(0 if doctor_module.doctor(out) else 1)
+
+
+@app.command(name="compile")
+def compile_command(
+    model: Model,
+    shape: Shapes = None,
+    threads: Threads = None,
+    opt_level: OptLevel = 3,
+    passes: Passes = None,
+) -> None:
+    """Compile a model and report its kernels and memory."""
+    exe = _compile(model, shape, threads, opt_level, passes)
+    out.print(str(exe.report()), markup=False)
+
+
+@app.command()
+def run(
+    model: Model,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="x=file.npy, or an .npz with one array each")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="write the outputs to this .npz")] = None,
+    seed: Annotated[
+        int, typer.Option(help="inputs that are not given are random, by this seed")
+    ] = 0,
+    shape: Shapes = None,
+    threads: Threads = None,
+    opt_level: OptLevel = 3,
+) -> None:
+    """Compile a model, run it once, print its outputs."""
+    exe = _compile(model, shape, threads, opt_level, None)
+    arrays = _inputs(exe.source, inputs or [], seed)
+    results = exe.run_dict(**arrays)
+    for name, array in results.items():
+        out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
+        out.print(np.array2string(array, threshold=20, precision=5), markup=False)
+    if save is not None:
+        np.savez(save, **results)  # pyright: ignore[reportArgumentType]
+
+
+@app.command()
+def opt(
+    model: Model,
+    passes: Passes = None,
+    dump: Annotated[
+        Path | None, typer.Option("--dump-after-each", help="write the graph after each pass here")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="write the result as .dlc and .npz")] = None,
+    shape: Shapes = None,
+) -> None:
+    """Run passes over a graph and print the result as text."""
+    pipeline = Pipeline.default() if passes is None else parse_pipeline(passes)
+    graph, records = pipeline.run(_load(model, shape))
+    if dump is not None:
+        dump.mkdir(parents=True, exist_ok=True)
+        for number, record in enumerate(records, 1):
+            save_text(record.after, dump / f"{number:02}_{record.name}.dlc")
+    if save is not None:
+        save_text(graph, save)
+    out.print(print_graph(graph), markup=False, end="")
+
+
+@app.command()
+def show(
+    model: Model,
+    level: Annotated[Level, typer.Option(help="which representation")] = Level.GRAPH,
+    kernel: Annotated[str | None, typer.Option(help="one kernel (default: all)")] = None,
+    shape: Shapes = None,
+    threads: Threads = None,
+    opt_level: OptLevel = 3,
+    passes: Passes = None,
+) -> None:
+    """Print one level of the compiled model: graph, te, trace, loops, llvm or asm."""
+    exe = _compile(model, shape, threads, opt_level, passes)
+    if level is Level.GRAPH and kernel is None:
+        out.print(print_graph(exe.graph), markup=False, end="")
+        return
+    kernels = exe.kernels if kernel is None else (exe.kernel(kernel),)
+    for k in kernels:
+        out.print(f"# {k.name}", markup=False)
+        out.print(str(getattr(k, level.value)).rstrip() + "\n", markup=False)
+
+
+def _load(model: Path, shape: list[str] | None) -> Graph:
+    if model.suffix == ".dlc":
+        return load_text(model)
+    return mc.load_onnx(model, shapes=_shapes(shape))
+
+
+def _compile(
+    model: Path, shape: list[str] | None, threads: int | None, level: int, passes: str | None
+) -> mc.Executable:
+    graph = _load(model, shape)
+    return mc.compile(graph, threads=threads, opt_level=level, pipeline=passes)
+
+
+def _shapes(given: list[str] | None) -> dict[str, int | tuple[int, ...]] | None:
+    """Read ['N=1', 'x=1,3,32,32']; raises OptionError (MDLC1008) for anything else."""
+    shapes: dict[str, int | tuple[int, ...]] = {}
+    for text in given or []:
+        name, _, value = text.partition("=")
+        try:
+            dims = tuple(int(d) for d in value.split(","))
+        except ValueError:
+            raise OptionError(
+                f"--shape {text!r}: expected NAME=NUMBER or NAME=N,N,…", code="MDLC1008"
+            ) from None
+        shapes[name] = dims[0] if len(dims) == 1 else dims
+    return shapes or None
+
+
+def _inputs(graph: Graph, given: list[str], seed: int) -> dict[str, Array]:
+    """Arrays for every input: from files, the rest random. Raises OptionError (MDLC1008)."""
+    arrays: dict[str, Array] = {}
+    for text in given:
+        name, _, file = text.partition("=")
+        try:
+            loaded = np.load(file or name, allow_pickle=False)
+        except (OSError, ValueError) as e:
+            raise OptionError(f"--input {text!r}: {e}", code="MDLC1008") from None
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            arrays |= {key.removeprefix("in::"): loaded[key] for key in loaded.files}
+        else:
+            arrays[name if file else graph.inputs[0].name] = loaded
+    names = {i.name for i in graph.inputs}
+    arrays = {k: v for k, v in arrays.items() if not k.startswith("out::") or k in names}
+    rng = np.random.default_rng(seed)
+    for i in graph.inputs:
+        if i.name not in arrays:
+            values = rng.random(i.type.dims) if i.type.dtype.is_float else np.zeros(i.type.dims)
+            arrays[i.name] = values.astype(i.type.dtype.numpy)
+    return arrays
+
+
+def main() -> None:
+    """Entry point of the `minidlc` command."""
+    try:
+        app()
+    except CompileError as e:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(str(e), markup=False)
+        sys.exit(1)

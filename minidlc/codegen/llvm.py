@@ -1,0 +1,66 @@
+"""Code generation proper: one loop function to the text of one LLVM module.
+
+    text = emit(fn, target, "k_12ab")
+    # define void @k_12ab(ptr noalias %A, ptr noalias %C, ptr %.workspace, i32 %.threads)
+
+Every decision (tiles, vectors, unrolling, registers) was made in the loops; LLVM only allocates
+registers, schedules and encodes. One pointer per parameter, then the workspace (64-byte aligned,
+`workspace_bytes`), then the number of threads that may be used. Parameters that are written do
+not overlap others. Treated in course chapter 05_codegen.
+"""
+
+from __future__ import annotations
+
+from minidlc.codegen.memory import Buffer
+from minidlc.codegen.module import Module, stem
+from minidlc.codegen.outline import PARALLEL_FOR
+from minidlc.codegen.statements import Emitter
+from minidlc.codegen.workspace import spilled, strides
+from minidlc.loop.nodes import For, Kind, LoopFunction, walk
+from minidlc.support.errors import CodegenError
+from minidlc.support.extension import declare, dispatch
+from minidlc.target import Target
+
+declare(
+    "emit",
+    "(fn: LoopFunction, target: Target, symbol: str) -> str",
+    "code generation: the LLVM module that defines `symbol` with the kernel's interface",
+)
+
+
+def emit(fn: LoopFunction, target: Target, symbol: str) -> str:
+    """Return the LLVM text of `fn` under the name `symbol`; extension point `emit`.
+
+    Raises CodegenError (MDLC08xx) for loops that cannot become code: nested vectorised loops,
+    registers at offsets that are no constants, allocations per lane, symbolic sizes.
+    """
+    return dispatch("emit", _emit)(fn, target, symbol)
+
+
+def _emit(fn: LoopFunction, target: Target, symbol: str) -> str:
+    _check_static(fn)
+    module = Module(symbol)
+    if any(isinstance(s, For) and s.kind is Kind.PARALLEL for s in walk(fn.body)):
+        module.declare(PARALLEL_FOR)
+    emitter = Emitter(module, target, spilled(fn, target.lanes(32)))
+    names: list[str] = []
+    for n, p in enumerate(fn.params):
+        name = f"%{p.name}" if p.name.isascii() else f"%{stem(p.name)}.{n}.arg"
+        names.append(f"ptr noalias {name}")
+        dims = p.type.dims
+        emitter.buffers[p.name] = Buffer(p.name, p.type.dtype, dims, strides(dims, None), name)
+    emitter.emit(fn.body)
+    emitter.b.line("ret void")
+    arguments = ", ".join([*names, "ptr %.workspace", "i32 %.threads"])
+    module.function(f"define void @{symbol}({arguments})", emitter.b.text())
+    return module.text()
+
+
+def _check_static(fn: LoopFunction) -> None:
+    for name, type in fn.buffers().items():
+        if not type.is_static:
+            raise CodegenError(
+                f"{fn.name}: buffer {name!r} has symbolic sizes: {type}",
+                hint="specialise the model to shapes first",
+                code="MDLC0802",
+            )

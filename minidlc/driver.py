@@ -1,0 +1,118 @@
+"""The compiler as a table of contents.
+
+    exe = compile("model.onnx", threads=2)          # or a Graph, bytes, a ModelProto
+    outs = exe(x)                                   # fresh arrays, in the graph's output order
+    print(exe.report())
+
+Reads a model, writes an `Executable`. Each stage below can be replaced by name, for one `with`
+block: see docs/extension_points.md. Treated in every course chapter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minidlc import target as targets
+from minidlc.codegen.compile import compile_kernel, short_symbol
+from minidlc.codegen.entry import KernelCall, compile_entry
+from minidlc.codegen.workspace import workspace_bytes
+from minidlc.executable import CompiledKernel, Executable
+from minidlc.frontend.onnx import load_onnx
+from minidlc.graph import Graph, TupleType, Value, verify
+from minidlc.lower import LoweredKernel, lower_graph
+from minidlc.ops import functional as functional  # importing ops registers them
+from minidlc.runtime.module import ArraySpec, LoadedModule
+from minidlc.support import extension
+from minidlc.support.errors import OptionError
+from minidlc.support.extension import use as use
+from minidlc.transform import Pipeline, parse_pipeline
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def compile(
+    model: Graph | str | Path | bytes | ModelProto,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    opt_level: int = 3,
+    target: targets.Target | None = None,
+    pipeline: Pipeline | str | None = None,
+    max_bytes: int = 8 << 30,
+) -> Executable:
+    """Compile a model to machine code for this computer.
+
+    `shapes` gives symbolic dims by name, or whole shapes by input name. `threads`: cores a call
+    may use (default: all). `opt_level`: 0 = mandatory passes and plain loops; 1 = + fold_constants,
+    canonicalize, cse, dce; 2 = + fuse; 3 = + fast schedules. `pipeline` replaces the passes (a
+    Pipeline, or text such as "cse,dce"). `max_bytes` bounds arena and constants together.
+    Raises CompileError for a model or an option that does not fit.
+    """
+    threads = _threads(threads)
+    target = target or targets.host()
+    passes = _pipeline(pipeline, opt_level)
+    with extension.counting() as overrides:
+        # model → graph IR
+        graph = model if isinstance(model, Graph) else load_onnx(model, shapes=shapes)
+        verify(graph)
+        # graph IR → graph IR: fold, simplify, fuse
+        optimised, records = passes.run(graph)
+
+        # graph IR → tensor expressions → schedules → loop IR, and the memory plan
+        def scratch(kernel: LoweredKernel) -> int:
+            return workspace_bytes(kernel.loops, target, threads)
+
+        program = lower_graph(
+            optimised, target, fast=opt_level >= 3, max_bytes=max_bytes, workspace_bytes=scratch
+        )
+        # loop IR → LLVM IR → machine code, one object per kernel and one that calls them in order
+        kernels = tuple(compile_kernel(step.kernel.loops, target) for step in program.steps)
+        calls = [
+            KernelCall(kernel.symbol, step.operands, step.workspace)
+            for kernel, step in zip(kernels, program.steps, strict=True)
+        ]
+        entry = short_symbol(repr(calls))
+        entry_object = compile_entry(entry, calls, target)
+        # machine code → something to call
+        objects = {kernel.symbol: kernel.object for kernel in kernels}
+        module = LoadedModule(
+            objects=(*objects.values(), entry_object),
+            entry=entry,
+            inputs=_specs(graph.inputs),
+            outputs=_specs(graph.outputs),
+            constants=program.constants,
+            arena_bytes=program.plan.arena_bytes,
+            threads=threads,
+        )
+    views = tuple(map(CompiledKernel, program.kernels, kernels))
+    return Executable(graph, optimised, views, program, module, records, overrides)
+
+
+def _specs(values: Sequence[Value]) -> tuple[ArraySpec, ...]:
+    """Name, NumPy dtype and shape of each input or output."""
+    specs: list[ArraySpec] = []
+    for v in values:
+        assert not isinstance(v.type, TupleType), "the verifier refuses tuples here"
+        specs.append(ArraySpec(v.name, v.type.dtype.numpy, v.type.dims))
+    return tuple(specs)
+
+
+def _threads(threads: int | None) -> int:
+    if threads is None:
+        usable = getattr(os, "sched_getaffinity", None)  # Linux: the cores this process may use
+        return len(usable(0)) if usable else os.cpu_count() or 1
+    if type(threads) is not int or not 1 <= threads <= 1024:
+        raise OptionError(f"threads: expected 1 to 1024, got {threads!r}", code="MDLC1006")
+    return threads
+
+
+def _pipeline(pipeline: Pipeline | str | None, opt_level: int) -> Pipeline:
+    if opt_level not in (0, 1, 2, 3):
+        raise OptionError(f"opt_level: expected 0, 1, 2 or 3, got {opt_level!r}", code="MDLC1006")
+    if isinstance(pipeline, str):
+        return parse_pipeline(pipeline)
+    return pipeline if pipeline is not None else Pipeline.default(opt_level)

@@ -1,0 +1,245 @@
+"""What `compile` returns: a callable model that shows every level it went through.
+
+    exe = mc.compile("model.onnx")
+    outs = exe(x)                                   # or exe(x=x), exe({"x": x}), exe.run_dict(x=x)
+    exe.kernels[0].te, .trace, .loops, .llvm, .asm  # each level of one kernel
+    exe.memory_plan, exe.report()
+
+Treated in course chapters 04_schedule and 05_codegen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from minidlc.codegen.compile import Kernel, run_kernel
+from minidlc.expr.types import Array, TensorType, dtype
+from minidlc.graph import Fused, Graph, Input, Node, OpKind, Value, print_graph
+from minidlc.loop.nodes import LoopFunction
+from minidlc.lower import LoweredKernel, Program
+from minidlc.runtime.module import LoadedModule
+from minidlc.runtime.plan import MemoryPlan
+from minidlc.support.errors import CallError, CompileError, OptionError, nearest
+from minidlc.te import Schedule, print_te
+from minidlc.transform import Record
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """One kernel at every level; all texts parse back."""
+
+    lowered: LoweredKernel = field(repr=False)
+    native: Kernel = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name in the report; the machine code's symbol is a hash."""
+        return self.lowered.name
+
+    @property
+    def origin(self) -> Value:
+        """The graph node it computes (`.loc` says where that came from)."""
+        return self.lowered.origin
+
+    @property
+    def graph(self) -> str:
+        """The part of the graph that this kernel computes."""
+        origin = self.origin
+        if isinstance(origin, Node) and isinstance(origin.op, Fused):
+            return print_graph(origin.op.body)
+        inputs = [Input(v.name, v.type) for v in self.lowered.inputs if isinstance(v.type, TensorType)]
+        if not isinstance(origin, Node):  # a copy into an output
+            return print_graph(Graph.of(self.name, inputs, inputs))
+        given = dict(zip(self.lowered.inputs, inputs, strict=True))
+        arguments = tuple(None if v is None else given.get(v, v) for v in origin.inputs)
+        return print_graph(Graph.of(self.name, inputs, [replace(origin, inputs=arguments)]))
+
+    @property
+    def te(self) -> str:
+        """Tensor expressions."""
+        return print_te(self.lowered.group.outputs)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule: its trace, its prefixes, `show()`."""
+        return self.lowered.schedule
+
+    @property
+    def trace(self) -> str:
+        """Schedule primitives, one per line."""
+        return str(self.lowered.schedule.trace)
+
+    @property
+    def loops(self) -> LoopFunction:
+        """Loop IR; `str()` of it runs as Python."""
+        return self.lowered.loops
+
+    @property
+    def llvm(self) -> str:
+        """LLVM IR as code generation wrote it, before LLVM's own passes."""
+        return self.native.llvm
+
+    @property
+    def asm(self) -> str:
+        """Assembly of this machine."""
+        return self.native.asm
+
+    def run(self, arrays: Mapping[str, Array]) -> None:
+        """Run the kernel alone: an array for each parameter of `loops`; results are written."""
+        run_kernel(self.native, [arrays[p.name] for p in self.loops.params])
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.lowered.kind}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a compilation did: nodes, kernels, memory, and which overrides were called how often."""
+
+    nodes_before: int
+    nodes_after: int
+    kernels: tuple[str, ...]
+    host_ops: tuple[str, ...]
+    passes: tuple[Record, ...] = field(repr=False)
+    memory: MemoryPlan = field(repr=False)
+    overrides: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [f"{self.nodes_before} nodes → {self.nodes_after} → {len(self.kernels)} kernels"]
+        lines += [f"  {kernel}" for kernel in self.kernels]
+        lines.append(
+            f"arena {self.memory.arena_bytes:,} bytes ({self.memory.naive_bytes:,} without reuse)"
+        )
+        if self.host_ops:
+            lines.append(f"host ops: {', '.join(self.host_ops)}")
+        lines += [f"override {name}: {count} calls" for name, count in self.overrides.items()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled model. Calls may run at the same time in several threads."""
+
+    source: Graph = field(repr=False)
+    graph: Graph = field(repr=False)  # after the passes
+    kernels: tuple[CompiledKernel, ...]
+    program: Program = field(repr=False)
+    module: LoadedModule = field(repr=False)
+    passes: tuple[Record, ...] = field(repr=False)
+    overrides: Mapping[str, int] = field(repr=False)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """Offsets and live ranges of all intermediate buffers."""
+        return self.program.plan
+
+    def report(self) -> Report:
+        """Summary of the compilation; `print` it."""
+        return Report(
+            nodes_before=len(self.source.nodes),
+            nodes_after=len(self.graph.nodes),
+            kernels=tuple(map(str, self.kernels)),
+            host_ops=tuple(n.op.name for n in self.graph.nodes if n.op.kind is OpKind.HOST),
+            passes=self.passes,
+            memory=self.memory_plan,
+            overrides=dict(self.overrides),
+        )
+
+    def kernel(self, name: str) -> CompiledKernel:
+        """The kernel of that name; raises OptionError (MDLC1007) with the known ones."""
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        known = [k.name for k in self.kernels]
+        raise OptionError(f"no kernel {name!r}", hint=nearest(name, known), code="MDLC1007")
+
+    def __call__(
+        self, *arrays: object, out: Sequence[Array] | None = None, **named: object
+    ) -> list[Array]:
+        """Run the model on inputs by position, by keyword, or as one dict.
+
+        Returns fresh arrays, or fills and returns `out`. Raises CallError (MDLC09xx) for a missing,
+        unknown or doubled input, or one of another element type or shape.
+        """
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+            arrays, named = (), dict(arrays[0])  # pyright: ignore[reportUnknownArgumentType]
+        inputs = bind_inputs(self.source, arrays, named)
+        if out is not None:
+            _check_out(self.source, inputs, out)
+        return self.module.run(inputs, out=out)
+
+    def run_dict(self, *arrays: object, **named: object) -> dict[str, Array]:
+        """Like a call; returns output name → array."""
+        names = [value.name for value in self.source.outputs]
+        inputs = bind_inputs(self.source, arrays, named)
+        return dict(zip(names, self.module.run(inputs), strict=True))
+
+
+def bind_inputs(graph: Graph, arrays: Sequence[object], named: Mapping[str, object]) -> list[Array]:
+    """Match arguments with the graph's inputs and check each; returns dense arrays in order."""
+    names = [i.name for i in graph.inputs]
+    if len(arrays) > len(names):
+        raise CallError(
+            f"{graph.name}: takes {len(names)} inputs, got {len(arrays)}", code="MDLC0902"
+        )
+    given = dict(zip(names, arrays, strict=False))
+    for name, array in named.items():
+        if name not in names:
+            raise CallError(
+                f"{graph.name}: unknown input {name!r}", hint=nearest(name, names), code="MDLC0902"
+            )
+        if name in given:
+            raise CallError(f"{graph.name}: input {name!r} given twice", code="MDLC0902")
+        given[name] = array
+    missing = [name for name in names if name not in given]
+    if missing:
+        types = {i.name: i.type for i in graph.inputs}
+        raise CallError(
+            f"{graph.name}: missing input {missing[0]!r}",
+            notes=tuple(f"{name}: {types[name]}" for name in missing),
+            code="MDLC0902",
+        )
+    return [_check_input(i.name, i.type, given[i.name]) for i in graph.inputs]
+
+
+def _check_input(name: str, expected: Any, thing: object) -> Array:
+    try:
+        array = np.asarray(thing)
+        got = dtype(array.dtype)
+    except (CompileError, ValueError, TypeError):
+        raise CallError(f"input {name!r}: not an array: {type(thing).__name__}") from None
+    if got != expected.dtype:
+        raise CallError(
+            f"input {name!r}: expected {expected}, got element type {got}",
+            hint=f"{name}.astype({expected.dtype.numpy.name!r})",
+            code="MDLC0903",
+        )
+    if array.shape != expected.dims:
+        raise CallError(
+            f"input {name!r}: expected {expected}, got shape {array.shape}", code="MDLC0904"
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> None:
+    if len(out) != len(graph.outputs):
+        raise CallError(
+            f"out: expected {len(graph.outputs)} arrays, got {len(out)}", code="MDLC0905"
+        )
+    for value, array in zip(graph.outputs, out, strict=True):
+        type: Any = value.type
+        fits = array.dtype == type.dtype.numpy and array.shape == type.dims
+        if not (fits and array.flags.c_contiguous and array.flags.writeable):
+            raise CallError(
+                f"out for {value.name!r}: expected a writable dense array {type}",
+                code="MDLC0905",
+            )
+    # kernels are compiled on the promise that what they write overlaps nothing they read
+    arrays = [*inputs, *out]
+    for k, array in enumerate(out, len(inputs)):
+        if any(np.may_share_memory(array, other) for other in arrays[:k]):
+            raise CallError("out: shares memory with an input or another output", code="MDLC0906")

@@ -1,0 +1,86 @@
+"""Put positions or numbers in the place of variables.
+
+    substitute(4 * i + j, {i: io + 1})              # 4*io + j + 4
+    evaluate(4 * i + j, {i: 2, j: 3})               # 11
+
+Treated in course chapter 04_schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from minidlc.expr.affine import (
+    Atom,
+    Cond,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Mod,
+    Var,
+    maximum,
+    minimum,
+    operands,
+)
+from minidlc.support.errors import LoweringError
+
+
+def substitute(e: Index, values: Mapping[Var, Index]) -> Index:
+    """Replace variables by positions; returns `e` itself when it has none of them."""
+    if not e.terms or e.vars().isdisjoint(values):
+        return e
+    total = Index((), e.const)
+    for atom, k in e.terms:
+        match atom:
+            case Var():
+                new = Index.of(values.get(atom, atom))
+            case Min(a, b):
+                new = minimum(substitute(a, values), substitute(b, values))
+            case Max(a, b):
+                new = maximum(substitute(a, values), substitute(b, values))
+            case FloorDiv(a, c):
+                new = substitute(a, values) // c
+            case Mod(a, c):
+                new = substitute(a, values) % c
+        total = total + (new if k == 1 else k * new)
+    return total
+
+
+def substitute_cond(cond: Cond, values: Mapping[Var, Index]) -> Cond:
+    """Replace variables in every part of a condition."""
+    return Cond(tuple(substitute(e, values) for e in cond.ge))
+
+
+def evaluate(e: Index, values: Mapping[Var, int]) -> int:
+    """The number `e` is when the variables have these values (LoweringError if one is missing)."""
+    total = e.const
+    for atom, k in e.terms:
+        match atom:
+            case Var():
+                if atom not in values:
+                    raise LoweringError(f"no value for variable {atom} in '{e}'", code="MDLC0713")
+                x = values[atom]
+            case Min(a, b):
+                x = min(evaluate(a, values), evaluate(b, values))
+            case Max(a, b):
+                x = max(evaluate(a, values), evaluate(b, values))
+            case FloorDiv(a, c):
+                x = evaluate(a, values) // c
+            case Mod(a, c):
+                x = evaluate(a, values) % c
+        total += k * x
+    return total
+
+
+def evaluate_cond(cond: Cond, values: Mapping[Var, int]) -> bool:
+    """Whether every part of `cond` is >= 0 for these values."""
+    return all(evaluate(e, values) >= 0 for e in cond.ge)
+
+
+def atoms(e: Index) -> Iterator[Atom]:
+    """Every atom of `e`, those inside other atoms too, outer ones first."""
+    for atom, _ in e.terms:
+        yield atom
+        for part in operands(atom):
+            yield from atoms(part)

@@ -1,0 +1,1 @@
+"""Frontends: what turns a model of another system into graph IR (onnx/)."""

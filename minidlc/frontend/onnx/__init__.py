@@ -1,0 +1,11 @@
+"""ONNX in and out: `load_onnx` and `to_onnx` (course chapter 01_graph_ir).
+
+Reading order: reader, tensors, inputs, order, registry, operators, operators_shape, importer,
+export.
+"""
+
+from minidlc.frontend.onnx.export import to_onnx
+from minidlc.frontend.onnx.importer import load_onnx
+from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
+
+__all__ = ["OnnxNode", "load_onnx", "onnx_op", "to_onnx"]

@@ -1,0 +1,141 @@
+"""Inputs of an ONNX graph → graph inputs, sizes filled in from `shapes=`.
+
+    x: float[batch, 3, H, H]   shapes={"batch": 1}                 x: f32[1, 3, "H", "H"]
+                               shapes={"x": (1, 3, 48, 48)}        x: f32[1, 3, 48, 48]; H = 48
+
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import onnx
+
+from minidlc.expr.index import Index, Var
+from minidlc.expr.types import Dim, TensorType
+from minidlc.frontend.onnx.tensors import element
+from minidlc.graph.graph import Input
+from minidlc.support.errors import OnnxImportError, nearest
+from minidlc.support.locations import OnnxLoc
+from minidlc.support.names import Names, identifier
+
+Shapes: TypeAlias = Mapping[str, "int | Sequence[int]"]
+BAD_SHAPES = "MDLC0114"
+
+
+@dataclass
+class _Sizes:
+    """What `shapes` says, and the sizes of symbols that follow from it."""
+
+    given: Shapes
+    symbols: dict[str, int] = field(default_factory=dict[str, int])
+    used: set[str] = field(default_factory=set[str])
+
+    def bind(self, symbol: str, size: int, loc: OnnxLoc) -> None:
+        """Note the size of a symbol; two different ones are an error."""
+        if self.symbols.setdefault(symbol, size) != size:
+            text = f"{symbol!r} would be {self.symbols[symbol]} and {size}"
+            raise OnnxImportError(text, loc=loc, hint="check shapes=", code=BAD_SHAPES)
+
+
+def graph_inputs(
+    graph: onnx.GraphProto, model: str, shapes: Shapes, names: Names, constants: Container[str]
+) -> dict[str, Input]:
+    """ONNX name -> Input, for the inputs that are no initializers.
+
+    Raises OnnxImportError: MDLC0109 two of a name, 0113 no tensor or no rank, 0114 `shapes` does
+    not fit.
+    """
+    infos = [i for i in graph.input if i.name not in constants]
+    sizes = _Sizes(shapes)
+    for name, size in shapes.items():
+        if not isinstance(size, Sequence):
+            sizes.symbols[name] = _size(name, size)
+    shapes_of = {info.name: _given_shape(info, model, sizes) for info in infos}
+    inputs: dict[str, Input] = {}
+    for info in infos:
+        loc = OnnxLoc(model, info.name, "input")
+        if info.name in inputs:
+            text = f"two inputs are named {info.name!r}"
+            raise OnnxImportError(text, loc=loc, hint="names are unique", code="MDLC0109")
+        name = names.fresh(identifier(info.name, "x"))
+        inputs[info.name] = Input(name, _type(info, loc, sizes, shapes_of[info.name]), loc)
+    unknown = [n for n in shapes if n not in sizes.used and n not in inputs]
+    if unknown:
+        known = [*inputs, *_symbols(infos)]
+        text = f"shapes names {unknown[0]!r}, which is no input and no symbol of {model}"
+        raise OnnxImportError(text, hint=nearest(unknown[0], known), code=BAD_SHAPES)
+    return inputs
+
+
+def _size(name: str, size: object) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        text = f"shapes[{name!r}] must be sizes of at least 0, got {size!r}"
+        raise OnnxImportError(text, hint="shapes={'batch': 1}", code=BAD_SHAPES)
+    return size
+
+
+def _tensor(info: onnx.ValueInfoProto, loc: OnnxLoc) -> onnx.TypeProto.Tensor:
+    if not info.type.HasField("tensor_type"):
+        kind = info.type.WhichOneof("value") or "nothing"
+        text = f"input {info.name!r} is no tensor, but {kind.removesuffix('_type')}"
+        raise OnnxImportError(text, loc=loc, code="MDLC0113")
+    return info.type.tensor_type
+
+
+def _given_shape(
+    info: onnx.ValueInfoProto, model: str, sizes: _Sizes
+) -> tuple[int, ...] | None:
+    """The shape that `shapes` gives for this input; its symbols are bound."""
+    given = sizes.given.get(info.name)
+    if not isinstance(given, Sequence):
+        return None
+    loc = OnnxLoc(model, info.name, "input")
+    shape = tuple(_size(info.name, d) for d in given)
+    declared = _tensor(info, loc)
+    if not declared.HasField("shape"):
+        return shape
+    dims = declared.shape.dim
+    fixed = [d.dim_value for d in dims]
+    if len(dims) != len(shape) or any(a > 0 and a != b for a, b in zip(fixed, shape, strict=True)):
+        text = f"shapes gives {info.name!r} the shape {shape}, the model declares "
+        text += f"[{', '.join(d.dim_param or str(d.dim_value or '?') for d in dims)}]"
+        raise OnnxImportError(text, loc=loc, code=BAD_SHAPES)
+    for dim, size in zip(dims, shape, strict=True):
+        if dim.dim_param:
+            sizes.bind(dim.dim_param, size, loc)
+    return shape
+
+
+def _type(
+    info: onnx.ValueInfoProto, loc: OnnxLoc, sizes: _Sizes, given: tuple[int, ...] | None
+) -> TensorType:
+    declared = _tensor(info, loc)
+    kind = element(declared.elem_type, loc)
+    if given is not None:
+        return TensorType(kind, given)
+    if not declared.HasField("shape"):
+        text = f"the shape of input {info.name!r} is not declared, not even its rank"
+        hint = f"give it: shapes={{{info.name!r}: (1, 3, 224, 224)}}"
+        raise OnnxImportError(text, loc=loc, hint=hint, code="MDLC0113")
+    dims = enumerate(declared.shape.dim)
+    return TensorType(kind, tuple(_dim(d, f"{info.name}_{n}", sizes) for n, d in dims))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, sizes: _Sizes) -> Dim:
+    """A number, or a symbol: the model's own, or `<input>_<axis>` for a dim without a name."""
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return dim.dim_value
+    symbol = dim.dim_param or default
+    sizes.used.add(symbol)
+    if symbol in sizes.symbols:
+        return sizes.symbols[symbol]
+    return Index.of(Var(identifier(symbol, "N")))
+
+
+def _symbols(infos: Sequence[onnx.ValueInfoProto]) -> list[str]:
+    dims = [d for i in infos for d in i.type.tensor_type.shape.dim]
+    return sorted({d.dim_param for d in dims if d.dim_param})

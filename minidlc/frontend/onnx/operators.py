@@ -1,0 +1,247 @@
+"""Converters for ONNX ops that differ from ours in attributes, inputs or opset: arithmetic, windows.
+
+    Max(a, b, c)                 maximum(maximum(a, b), c)
+    Conv(auto_pad="SAME_UPPER")  conv(pads=…), resolved for the sizes at hand
+    Softmax, opset < 13          of the input flattened to rank 2
+
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidlc.expr.types import DTYPES, TensorType
+from minidlc.frontend.onnx.registry import Converter, OnnxNode, constant_value, onnx_op
+from minidlc.frontend.onnx.tensors import element
+from minidlc.graph.graph import Value, apply
+
+
+def tensor_type(value: Value) -> TensorType:
+    """The type of a value that is no tuple (imported values never are)."""
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def _variadic(name: str) -> Converter:
+    def convert(node: OnnxNode, first: Value, *rest: Value) -> Value:
+        return functools.reduce(lambda a, b: apply(name, a, b), rest, first)
+
+    return convert
+
+
+for _onnx, _name in (("Max", "maximum"), ("Min", "minimum"), ("Sum", "add")):
+    onnx_op(_onnx)(_variadic(_name))
+
+
+@onnx_op("Mean")
+def mean_of(node: OnnxNode, first: Value, *rest: Value) -> Value:
+    """Mean of the inputs, not of an axis."""
+    total = functools.reduce(lambda a, b: apply("add", a, b), rest, first)
+    return total / (1.0 + len(rest))
+
+
+@onnx_op("Cast")
+def cast(node: OnnxNode, x: Value) -> Value:
+    """`to` is a number of TensorProto's enum."""
+    node.ignore("saturate", "round_mode")  # they say something of float8 only
+    return apply("cast", x, to=element(node.attr_int("to"), node.loc))
+
+
+@onnx_op("CastLike")
+def cast_like(node: OnnxNode, x: Value, like: Value) -> Value:
+    """Only the element type of `like` matters."""
+    node.ignore("saturate", "round_mode")
+    return apply("cast", x, to=tensor_type(like).dtype)
+
+
+@onnx_op("Clip")
+def clip(node: OnnxNode, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+    """Bounds were attributes before opset 11. A bound that is no finite number becomes an op."""
+    if node.opset < 11:
+        largest = float(np.finfo(np.float32).max)
+        bounds = (node.attr_float("min", -largest), node.attr_float("max", largest))
+        low_bound, high_bound = (None if abs(b) >= 3.4e38 else b for b in bounds)
+        return apply("clip", x, min=low_bound, max=high_bound)
+    fixed: dict[str, float | int] = {}
+    for name, bound in (("min", low), ("max", high)):
+        array = None if bound is None else constant_value(bound)
+        if array is not None and array.size == 1 and math.isfinite(array.item()):
+            fixed[name] = array.item()
+    y = apply("clip", x, **fixed) if fixed or low is high is None else x
+    if low is not None and "min" not in fixed:
+        y = apply("maximum", y, low)
+    if high is not None and "max" not in fixed:
+        y = apply("minimum", y, high)
+    return y
+
+
+@onnx_op("BitShift")
+def bit_shift(node: OnnxNode, a: Value, b: Value) -> Value:
+    """The direction is in the op's name here."""
+    direction = node.attr_str("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise node.unsupported(f"direction {direction!r}", "LEFT or RIGHT")
+    return apply(f"shift_{direction.lower()}", a, b)
+
+
+@onnx_op("IsInf")
+def is_inf(node: OnnxNode, x: Value) -> Value:
+    """One sign only: together with a comparison."""
+    y, zero = apply("isinf", x), 0.0
+    if not node.attr_int("detect_positive", 1):
+        y = apply("logical_and", y, apply("less", x, zero))
+    if not node.attr_int("detect_negative", 1):
+        y = apply("logical_and", y, apply("greater", x, zero))
+    return y
+
+
+@onnx_op("PRelu")
+def prelu(node: OnnxNode, x: Value, slope: Value) -> Value:
+    """The slope broadcasts to x from the right; there is no channel rule."""
+    return apply("where", x < 0, x * slope, x)
+
+
+@onnx_op("ThresholdedRelu")
+def thresholded_relu(node: OnnxNode, x: Value) -> Value:
+    """x above alpha, else 0."""
+    return apply("where", x > node.attr_float("alpha", 1.0), x, x * 0.0)
+
+
+@onnx_op("Selu")
+def selu(node: OnnxNode, x: Value) -> Value:
+    """A scaled elu; the defaults are ONNX's."""
+    alpha, gamma = node.attr_float("alpha", 1.6732632), node.attr_float("gamma", 1.050701)
+    return apply("elu", x, alpha=alpha) * gamma
+
+
+@onnx_op("Celu")
+def celu(node: OnnxNode, x: Value) -> Value:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    alpha = node.attr_float("alpha", 1.0)
+    return apply("elu", x / alpha) * alpha
+
+
+@onnx_op("Swish")
+def swish(node: OnnxNode, x: Value) -> Value:
+    """x * sigmoid(alpha * x)."""
+    alpha = node.attr_float("alpha", 1.0)
+    return x * apply("sigmoid", x if alpha == 1.0 else x * alpha)
+
+
+@onnx_op("Mish")
+def mish(node: OnnxNode, x: Value) -> Value:
+    """x * tanh(softplus(x))."""
+    return x * apply("tanh", apply("softplus", x))
+
+
+@onnx_op("Softmax", "LogSoftmax")
+def softmax(node: OnnxNode, x: Value) -> Value:
+    """Before opset 13: of x flattened to rank 2 at `axis`, whose default was 1."""
+    name = {"Softmax": "softmax", "LogSoftmax": "log_softmax"}[node.op_type]
+    axis = node.attr_int("axis", -1 if node.opset >= 13 else 1)
+    rank = tensor_type(x).rank
+    if node.opset >= 13 or axis in (-1, rank - 1):
+        return apply(name, x, axis=axis)
+    flat = apply(name, apply("flatten", x, axis=axis), axis=-1)
+    return apply("reshape", flat, shape=tensor_type(x).dims)
+
+
+@onnx_op("Dropout")
+def dropout(node: OnnxNode, x: Value, ratio: Value | None = None, training: Value | None = None):  # pyright: ignore
+    """Nothing at inference."""
+    node.ignore("ratio", "seed")
+    if training is not None and node.constant(training, "training_mode").any():
+        raise node.unsupported("training_mode", "export the model for inference")
+    return apply("identity", x)
+
+
+@onnx_op("BatchNormalization")
+def batch_normalization(node: OnnxNode, x: Value, *statistics: Value) -> Value:
+    """Inference with the given statistics, also where opsets below 14 have no training_mode."""
+    node.ignore("momentum")
+    if node.attr_int("training_mode", 0) or any(node.outputs[1:]):
+        raise node.unsupported("training_mode", "export the model for inference")
+    if not node.attr_int("spatial", 1):
+        raise node.unsupported("spatial=0")
+    return apply("batch_norm", x, *statistics, epsilon=node.attr_float("epsilon", 1e-5))
+
+
+# --- windows ---
+
+
+def _pads(node: OnnxNode, dims: Sequence[object], kernel: Sequence[int]) -> tuple[int, ...]:
+    """The `pads` attribute, or what auto_pad stands for; begins first, then ends.
+
+    SAME: ceil(size / stride) windows; what is missing for them is split in two, the odd element at
+    the end (UPPER) or at the begin (LOWER). The kernel counts with its dilation.
+    """
+    mode = node.attr_str("auto_pad", "NOTSET")
+    pads = node.attr_ints("pads")
+    if mode in ("NOTSET", ""):
+        return pads
+    if mode == "VALID":
+        return ()
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise node.unsupported(f"auto_pad {mode!r}", "SAME_UPPER, SAME_LOWER, VALID or NOTSET")
+    strides = node.attr_ints("strides") or (1,) * len(kernel)
+    dilations = node.attr_ints("dilations") or (1,) * len(kernel)
+    if not len(strides) == len(dilations) == len(kernel) == len(dims):
+        raise node.unsupported(f"auto_pad with strides {strides}, dilations {dilations}")
+    begins: list[int] = []
+    ends: list[int] = []
+    for size, k, stride, dilation in zip(dims, kernel, strides, dilations, strict=True):
+        total = max(0, _covered(node, size, stride) + (k - 1) * dilation + 1)
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return (*begins, *ends)
+
+
+def _covered(node: OnnxNode, size: object, stride: int) -> int:
+    """Where the last of ceil(size / stride) windows starts, minus size."""
+    if isinstance(size, int):
+        return (-(-size // stride) - 1) * stride - size
+    if stride == 1:
+        return -1  # of a symbolic size too
+    hint = "give the sizes: shapes={…}"
+    raise node.unsupported("auto_pad with a stride of a size that is not known", hint)
+
+
+@onnx_op("Conv")
+def conv(node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
+    """kernel_shape repeats the shape of w."""
+    kernel = tensor_type(w).dims[2:]
+    declared = node.attr_ints("kernel_shape", kernel)
+    if declared != kernel:
+        raise node.unsupported(f"kernel_shape {declared} of a weight {tensor_type(w)}")
+    bias = () if b is None else (b,)
+    return apply(
+        "conv", x, w, *bias,
+        strides=node.attr_ints("strides"),
+        pads=_pads(node, tensor_type(x).shape[2:], kernel),
+        dilations=node.attr_ints("dilations"),
+        group=node.attr_int("group", 1),
+    )  # fmt: skip
+
+
+@onnx_op("MaxPool", "AveragePool")
+def pool(node: OnnxNode, x: Value) -> Value:
+    """The second output of MaxPool, the positions of the maxima, is not supported."""
+    kernel = node.attr_ints("kernel_shape")
+    attributes = {
+        "kernel_shape": kernel,
+        "strides": node.attr_ints("strides"),
+        "pads": _pads(node, tensor_type(x).shape[2:], kernel),
+        "dilations": node.attr_ints("dilations"),
+        "ceil_mode": bool(node.attr_int("ceil_mode", 0)),
+    }
+    if node.op_type == "MaxPool":
+        node.ignore("storage_order")  # it orders the second output
+        return apply("max_pool", x, **attributes)
+    include = bool(node.attr_int("count_include_pad", 0))
+    return apply("average_pool", x, **attributes, count_include_pad=include)

@@ -1,0 +1,180 @@
+"""Converters for constants, shapes and reductions: what was an attribute and became an input.
+
+    Reshape(x, [0, -1])          reshape(x, shape=(2, -1)); 0 copies a dim
+    ReduceSum(x, axes)           sum(x, axes=(1,)); an attribute before opset 13 (others: 18)
+    Shape(x)                     a constant, where x has static dims
+
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from minidlc.expr.types import TensorType
+from minidlc.frontend.onnx.operators import tensor_type
+from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
+from minidlc.frontend.onnx.tensors import array
+from minidlc.graph.graph import Constant, Value, apply
+from minidlc.support.errors import OnnxImportError
+
+
+@onnx_op("Constant")
+def constant(node: OnnxNode) -> Value:
+    """A tensor, a number or a list of numbers."""
+    name = node.outputs[0]
+    proto = node.attr_tensor("value")
+    if proto is not None:
+        return Constant(name, array(proto, node.loc), node.loc)
+    if node.has("value_float"):
+        return Constant(name, np.float32(node.attr_float("value_float", 0.0)), node.loc)
+    if node.has("value_int"):
+        return Constant(name, np.int64(node.attr_int("value_int")), node.loc)
+    if node.has("value_ints"):
+        return Constant(name, np.array(node.attr_ints("value_ints"), np.int64), node.loc)
+    if node.has("value_floats"):
+        return Constant(name, np.array(node.attr_floats("value_floats"), np.float32), node.loc)
+    raise node.unsupported("a constant without a dense numeric value")
+
+
+@onnx_op("ConstantOfShape")
+def constant_of_shape(node: OnnxNode, shape: Value) -> Value:
+    """One value repeated; 0.0 if none is given."""
+    proto = node.attr_tensor("value")
+    value = np.float32(0) if proto is None else array(proto, node.loc).reshape(-1)[0]
+    dims = node.constant_ints(shape, "shape")
+    if any(d < 0 for d in dims):
+        raise node.unsupported(f"a shape with negative dims: {dims}")
+    return apply("expand", Constant("value", np.asarray(value), node.loc), shape=dims)
+
+
+@onnx_op("Shape")
+def shape_of(node: OnnxNode, x: Value) -> Value:
+    """A constant: the sizes are known now, or the model cannot be taken."""
+    start, end = node.attr_int("start", 0), node.attr_int("end", tensor_type(x).rank)
+    return Constant("shape", np.array(_static(node, x)[start:end], np.int64), node.loc)
+
+
+@onnx_op("Size")
+def size_of(node: OnnxNode, x: Value) -> Value:
+    """The number of elements, a constant."""
+    return Constant("size", np.asarray(np.prod(_static(node, x), dtype=np.int64)), node.loc)
+
+
+def _static(node: OnnxNode, x: Value) -> tuple[int, ...]:
+    type = tensor_type(x)
+    if not type.is_static:
+        symbols = sorted({str(d) for d in type.shape if not isinstance(d, int)})
+        hint = f"give the sizes: shapes={{{', '.join(f'{s!r}: …' for s in symbols)}}}"
+        raise node.unsupported(f"the shape of {type} is not known before it runs", hint)
+    return type.dims
+
+
+@onnx_op("Reshape")
+def reshape(node: OnnxNode, x: Value, shape: Value) -> Value:
+    """0 copies the dim of x at that place, or means 0 with allowzero."""
+    wanted = node.constant_ints(shape, "shape")
+    if node.attr_int("allowzero", 0):
+        if 0 in wanted and -1 in wanted:
+            raise _bad(node, f"shape {wanted} has both 0 and -1 with allowzero")
+        return apply("reshape", x, shape=wanted)
+    return apply("reshape", x, shape=_copied(node, tensor_type(x), wanted))
+
+
+def _copied(node: OnnxNode, x: TensorType, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    dims: list[int] = []
+    for place, dim in enumerate(wanted):
+        if dim == 0:
+            if place >= x.rank:
+                raise _bad(node, f"shape {wanted} copies dim {place} of {x}, which it has not")
+            copied = x.shape[place]
+            if not isinstance(copied, int):
+                copied = -1  # the only unknown, or the type rule refuses two of them
+            elif copied == 0 and -1 in wanted:
+                raise _bad(node, f"shape {wanted} copies a dim of size 0 and has a -1: undefined")
+            dim = copied
+        dims.append(dim)
+    return tuple(dims)
+
+
+def _bad(node: OnnxNode, text: str) -> OnnxImportError:
+    return OnnxImportError(text, loc=node.loc, code="MDLC0115")
+
+
+@onnx_op("Squeeze")
+def squeeze(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+    """Axes: an attribute before opset 13; left out, all of size 1."""
+    found = _axes(node, axes, 13)
+    if found == ():
+        raise node.unsupported("axes is empty: none or all? engines disagree", "leave axes out")
+    return apply("squeeze", x, axes=found)
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+    """Axes: an attribute before opset 13."""
+    found = _axes(node, axes, 13)
+    if found is None:
+        raise _bad(node, "axes are missing")
+    return apply("unsqueeze", x, axes=found)
+
+
+@onnx_op("Expand")
+def expand(node: OnnxNode, x: Value, shape: Value) -> Value:
+    """Broadcast both ways."""
+    return apply("expand", x, shape=node.constant_ints(shape, "shape"))
+
+
+def _axes(node: OnnxNode, given: Value | None, since: int) -> tuple[int, ...] | None:
+    """Axes from the input (opset `since` and newer) or from the attribute; None if left out."""
+    if node.opset < since:
+        return node.attr_ints("axes") if node.has("axes") else None
+    return None if given is None else node.constant_ints(given, "axes")
+
+
+def _reduce_attributes(node: OnnxNode, axes: Value | None) -> dict[str, Any]:
+    keepdims = bool(node.attr_int("keepdims", 1))
+    noop = node.attr_int("noop_with_empty_axes", 0)
+    found = _axes(node, axes, 13 if node.op_type == "ReduceSum" else 18)
+    if not found:  # none are named: all of them, unless the node says otherwise
+        found = () if noop else None
+    return {"axes": found, "keepdims": keepdims}
+
+
+@onnx_op("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+def reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+    """One of our reductions."""
+    name = node.op_type.removeprefix("Reduce").lower()
+    return apply(name, x, **_reduce_attributes(node, axes))
+
+
+@onnx_op("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+def composite_reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
+    """A sum with something before and after; with noop_with_empty_axes only the sum is left out."""
+    over = _reduce_attributes(node, axes)
+    match node.op_type:
+        case "ReduceL1":
+            return apply("sum", apply("abs", x), **over)
+        case "ReduceL2":
+            return apply("sqrt", apply("sum", x * x, **over))
+        case "ReduceSumSquare":
+            return apply("sum", x * x, **over)
+        case "ReduceLogSum":
+            return apply("log", apply("sum", x, **over))
+        case _:
+            return _log_sum_exp(x, over)
+
+
+def _log_sum_exp(x: Value, over: dict[str, Any]) -> Value:
+    """m + log(sum(exp(x - m))) does not overflow; m is the maximum, made finite."""
+    type = tensor_type(x)
+    limit = float(ml_dtypes.finfo(type.dtype.numpy).max)
+    largest = apply("clip", apply("max", x, axes=over["axes"]), min=-limit, max=limit)
+    total = apply("sum", apply("exp", x - largest), **over)
+    if not over["keepdims"]:
+        axes = tuple(range(type.rank)) if over["axes"] is None else over["axes"]
+        largest = apply("squeeze", largest, axes=axes)
+    return apply("log", total) + largest

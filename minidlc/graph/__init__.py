@@ -1,0 +1,71 @@
+"""Graph IR: types, values, ops, text, verifier, interpreter (course chapter 01_graph_ir).
+
+Reading order: types, op, graph, literals, printer, parser, structure, verify, interpret, fused.
+"""
+
+from minidlc.graph.fused import Fused
+from minidlc.graph.graph import (
+    Constant,
+    Graph,
+    Input,
+    Node,
+    Value,
+    apply,
+    build,
+    getitem,
+    located,
+    toposort,
+)
+from minidlc.graph.interpret import interpret
+from minidlc.graph.op import (
+    Example,
+    Op,
+    OpKind,
+    Pattern,
+    evaluate,
+    infer,
+    op_class,
+    register_op,
+    registered_ops,
+    unregister_op,
+)
+from minidlc.graph.structure import constant_key, difference, op_key
+from minidlc.graph.text import load_text, parse, print_graph, save_text, weights_of
+from minidlc.graph.types import TupleType, Type
+from minidlc.graph.verify import verify
+
+__all__ = [
+    "Constant",
+    "Example",
+    "Fused",
+    "Graph",
+    "Input",
+    "Node",
+    "Op",
+    "OpKind",
+    "Pattern",
+    "TupleType",
+    "Type",
+    "Value",
+    "apply",
+    "build",
+    "constant_key",
+    "difference",
+    "evaluate",
+    "getitem",
+    "infer",
+    "interpret",
+    "load_text",
+    "located",
+    "op_class",
+    "op_key",
+    "parse",
+    "print_graph",
+    "register_op",
+    "registered_ops",
+    "save_text",
+    "toposort",
+    "unregister_op",
+    "verify",
+    "weights_of",
+]

@@ -1,0 +1,198 @@
+"""An op: one frozen dataclass holding its type rule, its meaning, its loops and its examples.
+
+    @register_op
+    @dataclass(frozen=True)
+    class Relu(Op):
+        '''relu(x)[i] = x[i] if x[i] > 0 else 0; NaN stays NaN.'''
+        ...
+
+Fields are the attributes. `register_op` is the outermost decorator; the printed name is the class
+name in snake case unless `name` says otherwise. The methods are called through `infer`, `evaluate`
+and `express`, which honour the extension points `type_rule.OP`, `reference.OP`, `compute.OP`.
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from minidlc.expr.types import Array, TensorType
+from minidlc.graph.types import TupleType, Type
+from minidlc.support import extension
+from minidlc.support.errors import LoweringError, OptionError, TypeRuleError, nearest
+from minidlc.te.tensor import Tensor
+
+
+class OpKind(StrEnum):
+    """How an op runs."""
+
+    COMPILED = "compiled"  # has `compute`
+    COMPOSITE = "composite"  # has `decompose`
+    HOST = "host"  # a short named list: sizes that depend on data, strings
+
+
+class Pattern(StrEnum):
+    """What fusion may do with an op, after TVM's OpPatternKind (ordered from easy to hard)."""
+
+    ELEMENTWISE = "elementwise"
+    BROADCAST = "broadcast"
+    INJECTIVE = "injective"
+    REDUCTION = "reduction"
+    OUT_FUSABLE = "out_fusable"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True)
+class Example:
+    """Inputs for one use of an op; `rtol`, `atol` bound loops and machine code to `reference`."""
+
+    op: Op
+    inputs: tuple[Array | None, ...]
+    rtol: float = 1e-5
+    atol: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of all ops. Subclasses declare fields (attributes) and methods; see ops/."""
+
+    name: ClassVar[str] = ""  # printed name; filled in by register_op
+    onnx: ClassVar[str | None] = None  # ONNX op_type of the same meaning, if there is one
+    kind: ClassVar[OpKind] = OpKind.COMPILED
+    pattern: ClassVar[Pattern] = Pattern.OPAQUE
+    schedule: ClassVar[str] = "injective"  # the KIND of schedule that an anchor of this op takes
+    is_view: ClassVar[bool] = False  # same bytes under another shape: no kernel, an alias
+    optional: ClassVar[tuple[int, ...]] = ()  # positions of inputs that may be omitted (None)
+    takes_tuple: ClassVar[bool] = False  # inputs may be the tuples of nodes with several results
+    pure: ClassVar[bool] = True  # equal inputs give equal results: may be folded, merged, dropped
+    finite: ClassVar[tuple[str, ...]] = ()  # attributes that must not be NaN or infinite
+
+    # (self, *TensorType | None) -> TensorType | TupleType; raises TypeRuleError
+    type_rule: ClassVar[Callable[..., Type]]
+    # (self, *array | None) -> array | tuple of arrays: the meaning, in NumPy
+    reference: ClassVar[Callable[..., Any]]
+    # (self, *Tensor | None) -> Tensor: the loops (kind COMPILED)
+    compute: ClassVar[Callable[..., Tensor]]
+    # (self, *Value | None) -> Value: the same in simpler ops (kind COMPOSITE)
+    decompose: ClassVar[Callable[..., Any]]
+    # () -> iterable of Example: drives every generic test
+    examples: ClassVar[Callable[..., Iterable[Example]]]
+
+    def attributes(self) -> dict[str, Any]:
+        """Field name -> value, in declaration order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+OpClass = TypeVar("OpClass", bound=type[Op])
+_registry: dict[str, type[Op]] = {}
+
+
+def register_op(cls: OpClass) -> OpClass:
+    """Add an op class under its printed name; a second class of that name is an OptionError."""
+    name = cls.__dict__.get("name") or re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+    if not (is_dataclass(cls) and cls.__dataclass_params__.frozen):  # pyright: ignore
+        raise OptionError(f"op {name!r} is not a frozen dataclass", code="MDLC1004")
+    old = _registry.get(name)
+    if old is not None and (old.__module__, old.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise OptionError(f"op {name!r} is registered twice", code="MDLC1004")
+    missing = [m for m in ("type_rule", "reference", "examples") if not hasattr(cls, m)]
+    needed = {OpKind.COMPILED: "compute", OpKind.COMPOSITE: "decompose"}.get(cls.kind)
+    if needed and not hasattr(cls, needed):
+        missing.append(needed)
+    if missing:
+        raise OptionError(f"op {name!r} lacks {', '.join(missing)}", code="MDLC1004")
+    cls.name = name
+    _registry[name] = cls
+    return cls
+
+
+def unregister_op(name: str) -> None:
+    """Remove an op again (tests and notebooks that register one of their own)."""
+    _registry.pop(name, None)
+
+
+def registered_ops() -> dict[str, type[Op]]:
+    """Printed name -> class, sorted by name."""
+    return dict(sorted(_registry.items()))
+
+
+def op_class(name: str) -> type[Op]:
+    """The class of a printed name; raises OptionError (MDLC1005) naming the nearest known one."""
+    if name not in _registry:
+        raise OptionError(f"unknown op {name!r}", hint=nearest(name, _registry), code="MDLC1005")
+    return _registry[name]
+
+
+def _members() -> list[str]:
+    return list(_registry)
+
+
+extension.declare("type_rule.OP", "(op, *types) -> type", "type rule of one op", _members)
+extension.declare("reference.OP", "(op, *arrays) -> array", "meaning of one op", _members)
+extension.declare("compute.OP", "(op, *tensors) -> Tensor", "loops of one op", _members)
+
+
+def type_notes(types: Sequence[Type | None]) -> tuple[str, ...]:
+    """Lines of an error that list the types of the inputs."""
+    return tuple(f"input {i}: {t}" for i, t in enumerate(types))
+
+
+def _check_inputs(op: Op, types: Sequence[Type | None], notes: tuple[str, ...]) -> None:
+    """Refuse what no type rule should have to look at: omitted inputs, tuples."""
+    for i, t in enumerate(types):
+        if t is None and i not in op.optional:
+            raise TypeRuleError(f"{op.name}: input {i} is required, got None", notes=notes)
+        if isinstance(t, TupleType) and not op.takes_tuple:
+            raise TypeRuleError(
+                f"{op.name}: input {i} is the tuple {t}",
+                hint="take one of its results: getitem(x, index=0)",
+                notes=notes,
+            )
+
+
+def infer(op: Op, types: Sequence[Type | None]) -> Type:
+    """Type of the op's result; raises TypeRuleError with the input types as notes."""
+    rule = extension.dispatch(f"type_rule.{op.name}", type(op).type_rule)
+    notes = type_notes(types)
+    _check_inputs(op, types, notes)
+    try:
+        result: object = rule(op, *types)
+    except TypeRuleError as e:
+        e.notes = e.notes or notes
+        raise
+    except TypeError as e:
+        if "argument" not in str(e):
+            raise
+        raise TypeRuleError(
+            f"{op.name}: takes another number of inputs, got {len(types)}", notes=notes
+        ) from None
+    if not isinstance(result, (TensorType, TupleType)):
+        raise TypeRuleError(
+            f"{op.name}: the type rule returned {result!r}, not a type",
+            notes=notes,
+            code="MDLC0206",
+        )
+    return result
+
+
+def evaluate(op: Op, arrays: Sequence[Array | None]) -> Array | tuple[Array, ...]:
+    """The op's meaning on NumPy arrays: an array, or a tuple where the type is a tuple."""
+    function = extension.dispatch(f"reference.{op.name}", type(op).reference)
+    with np.errstate(all="ignore"):
+        result: Any = function(op, *arrays)
+    if isinstance(result, tuple):
+        return tuple(np.asarray(r) for r in result)  # pyright: ignore
+    return np.asarray(result)
+
+
+def express(op: Op, tensors: Sequence[Tensor | None]) -> Tensor:
+    """The op as a tensor expression; raises LoweringError (MDLC0701) if it has none."""
+    if not hasattr(type(op), "compute"):
+        raise LoweringError(f"{op.name} has no compute: it cannot be lowered to loops")
+    return extension.dispatch(f"compute.{op.name}", type(op).compute)(op, *tensors)

@@ -1,0 +1,7 @@
+"""Graph → kernels → one program: expressions, schedules, loops, and the memory they run in."""
+
+from minidlc.lower.kernels import LoweredKernel
+from minidlc.lower.memory import BufferRequest, plan_memory
+from minidlc.lower.program import Program, Step, lower_graph
+
+__all__ = ["BufferRequest", "LoweredKernel", "Program", "Step", "lower_graph", "plan_memory"]

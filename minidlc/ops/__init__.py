@@ -1,0 +1,65 @@
+"""All ops: importing this package fills the registry.
+
+    import minidlc.ops
+    relu = functional("relu"); y = relu(x)          # what `mc.relu` is
+    functional("softmax")(x, axis=1)
+
+One file a family; each op is one class with its type rule, meaning, loops and examples. Treated in
+course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minidlc.graph.graph import Node, apply
+from minidlc.graph.op import registered_ops
+from minidlc.ops import (
+    activation,
+    binary,
+    conv,
+    logical,
+    matmul,
+    movement,
+    norm,
+    pool,
+    reduction,
+    shape,
+    unary,
+)
+from minidlc.support.errors import nearest
+
+__all__ = ["FAMILIES", "functional"]
+
+FAMILIES = (
+    unary,
+    activation,
+    binary,
+    logical,
+    matmul,
+    conv,
+    pool,
+    reduction,
+    norm,
+    shape,
+    movement,
+)
+
+
+def functional(name: str) -> Callable[..., Node]:
+    """The op of this printed name as a function of values: `functional("relu")(x)`.
+
+    Inputs are positional (values, arrays, numbers, None), attributes keywords. Raises
+    AttributeError for an unknown name; the function raises TypeRuleError for what does not fit.
+    """
+    ops = registered_ops()
+    if name not in ops:
+        raise AttributeError(f"no op {name!r}; {nearest(name, ops)}", name=name)
+
+    def function(*inputs: object, **attributes: Any) -> Node:
+        return apply(name, *inputs, **attributes)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = ops[name].__doc__
+    return function

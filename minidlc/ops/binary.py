@@ -1,0 +1,260 @@
+"""Elementwise ops of two inputs, of three (where), and cast; inputs broadcast as in NumPy.
+
+    x + b                                           # add: f32[4, 3] and f32[3] -> f32[4, 3]
+    apply("where", mask, a, b)
+
+Integers wrap in their own type; division truncates toward zero, x / 0 is 0 by definition here.
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidlc.expr.functions import FUNCTIONS
+from minidlc.expr.nodes import Cast, Expr, binary, call, compare, const, select
+from minidlc.expr.types import DType, TensorType, bool_, dtype, f32, f64, i32
+from minidlc.graph.op import Example, register_op
+from minidlc.ops import rules, samples
+from minidlc.ops.elementwise import Elementwise, Unary, to
+from minidlc.ops.rules import Values
+
+
+@register_op
+@dataclass(frozen=True)
+class Add(Elementwise):
+    """add(a, b)[i] = a[i] + b[i]."""
+
+    onnx = "Add"
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a + b
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return a + b
+
+
+@register_op
+@dataclass(frozen=True)
+class Sub(Elementwise):
+    """sub(a, b)[i] = a[i] - b[i]."""
+
+    onnx = "Sub"
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a - b
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return a - b
+
+
+@register_op
+@dataclass(frozen=True)
+class Mul(Elementwise):
+    """mul(a, b)[i] = a[i] * b[i]."""
+
+    onnx = "Mul"
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a * b
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return a * b
+
+
+@register_op
+@dataclass(frozen=True)
+class Div(Elementwise):
+    """div(a, b)[i] = a[i] / b[i]; of integers the quotient rounded toward zero, and 0 where b is 0.
+
+    The lowest integer divided by -1 is itself: it wraps.
+    """
+
+    onnx = "Div"
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a / b if a.dtype.is_float else call("truncdiv", a, b)
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return a / b if dtype(a.dtype).is_float else FUNCTIONS["truncdiv"].numpy(a, b)
+
+
+@register_op
+@dataclass(frozen=True)
+class Mod(Elementwise):
+    """mod(a, b)[i] = the remainder, with the sign of b; with fmod=True, with the sign of a.
+
+    Floats need fmod=True, as in ONNX. Of integers, x mod 0 is 0 by definition here.
+    """
+
+    onnx = "Mod"
+    fmod: bool = False
+
+    def type_rule(self, *inputs: TensorType) -> TensorType:
+        if not self.fmod and any(t.dtype.is_float for t in inputs):
+            rules.fail(self, "floats need fmod=True", rules.ELEMENT)
+        return super().type_rule(*inputs)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return call("fmod" if self.fmod else "floormod", a, b)
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return FUNCTIONS["fmod" if self.fmod else "floormod"].numpy(a, b)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Both conventions on integers of all signs, and floats with fmod."""
+        for fmod, kinds in ((False, rules.INTEGERS), (True, rules.NUMBERS)):
+            for element, arrays in samples.elementwise(2, kinds, (-5.0, 5.0)):
+                yield Example(cls(fmod), arrays, **samples.tolerance(element))
+
+
+@register_op
+@dataclass(frozen=True)
+class Pow(Elementwise):
+    """pow(a, b)[i] = a[i] ** b[i]; the result has the type of a.
+
+    Integer powers wrap; an integer to a negative or fractional power is computed in f64 and
+    truncated: 2 ** -1 = 0, 4 ** 0.5 = 2.
+    """
+
+    onnx = "Pow"
+    domain = (0.1, 3.0)
+
+    def type_rule(self, *inputs: TensorType) -> TensorType:
+        rules.arity(self, inputs, 2)
+        for t in inputs:
+            rules.elements(self, self.takes, t)
+        return TensorType(inputs[0].dtype, rules.broadcast(self, *inputs))
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        if a.dtype.is_float:
+            return call("pow", a, to(a.dtype, b))
+        inexact = to(a.dtype, call("pow", Cast(f64, a), to(f64, b)))
+        if b.dtype.is_float:
+            return inexact
+        if b.dtype.kind == "uint":
+            return call("pow", a, to(a.dtype, b))
+        return select(b < 0, inexact, call("pow", a, to(a.dtype, binary("max", b, 0))))
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        if dtype(a.dtype).is_float:
+            return FUNCTIONS["pow"].numpy(a, b)
+        inexact = convert(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
+        if dtype(b.dtype).is_float:
+            return inexact
+        return np.where(b < 0, inexact, np.power(a, np.maximum(b, 0).astype(a.dtype)))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Floats, then integers with negative and fractional exponents."""
+        for element, arrays in samples.elementwise(2, ("float",), cls.domain):
+            yield Example(cls(), arrays, **samples.tolerance(element))
+        base = np.array([0, 1, -1, 2, -3, 7], np.int32).reshape(-1, 1)
+        for exponents in (np.arange(-2, 5), np.array([0.5, 2.0, 1.5], np.float32)):
+            yield Example(cls(), (np.abs(base), exponents.astype(exponents.dtype)), 0, 0)
+        yield Example(cls(), (base, np.arange(4).astype(np.int32)), 0, 0)
+
+
+@register_op
+@dataclass(frozen=True)
+class Maximum(Elementwise):
+    """maximum(a, b)[i] = the larger; NaN if either is NaN."""
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return binary("max", a, b)
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return np.maximum(a, b)
+
+
+@register_op
+@dataclass(frozen=True)
+class Minimum(Elementwise):
+    """minimum(a, b)[i] = the smaller; NaN if either is NaN."""
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return binary("min", a, b)
+
+    def numpy(self, a: Values, b: Values) -> Values:
+        return np.minimum(a, b)
+
+
+@register_op
+@dataclass(frozen=True)
+class Where(Elementwise):
+    """where(c, a, b)[i] = a[i] if c[i] else b[i]; c is bool."""
+
+    onnx = "Where"
+    arity = 3
+    takes = (*rules.NUMBERS, "bool")
+
+    def type_rule(self, *inputs: TensorType) -> TensorType:
+        rules.arity(self, inputs, 3)
+        rules.elements(self, "bool", inputs[0])
+        element = rules.elements(self, self.takes, *inputs[1:])
+        return TensorType(element, rules.broadcast(self, *inputs))
+
+    def scalar(self, c: Expr, a: Expr, b: Expr) -> Expr:
+        return select(c, a, b)
+
+    def reference(self, c: Values, a: Values, b: Values) -> Values:
+        return np.where(c, a, b)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Every element type on both sides of a random mask."""
+        for _, (mask, a, b) in samples.elementwise(3, cls.takes, cls.domain, specials=False):
+            yield Example(cls(), (mask < 0 if mask.dtype != bool else mask, a, b), 0, 0)
+
+
+@register_op
+@dataclass(frozen=True)
+class CastTo(Unary):
+    """cast(x)[i] = x[i] as an element of type `to`.
+
+    float to integer truncates toward zero and saturates, NaN gives 0; integer to integer wraps;
+    to bool: whether it is not 0. One rule, folded or run, scalar or vector.
+    """
+
+    name = "cast"
+    to: DType = f32
+    takes = (*rules.NUMBERS, "bool")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", dtype(self.to))  # also 'f32', 'float32', np.float32
+
+    def type_rule(self, *inputs: TensorType) -> TensorType:
+        return super().type_rule(*inputs).with_dtype(self.to)
+
+    def scalar(self, x: Expr) -> Expr:
+        if self.to == bool_ and x.dtype != bool_:
+            return compare("!=", x, const(0, x.dtype))
+        return to(self.to, x)
+
+    def reference(self, x: Values) -> Values:
+        return convert(x, self.to.numpy)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Special values of each type into each type."""
+        names = ("f32", "f64", "f16", "bf16", "i32", "i8", "i64", "u8", "u32", "bool")
+        yield Example(cls(i32), (samples.array((3, 5), low=-9, high=9),), 0, 0)
+        for source in names:
+            for target in names:
+                yield Example(cls(dtype(target)), (samples.special(source),), 0, 0)
+
+
+def convert(x: Values, target: np.dtype[np.generic]) -> Values:
+    """NumPy's astype with the out-of-range rule of `cast`."""
+    source, element = dtype(x.dtype), dtype(target)
+    if source.is_float and element.is_integer:
+        info = np.iinfo(target)
+        wide_x = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        inside = (wide_x >= float(info.min)) & (wide_x < float(info.max) + 1.0)
+        limits = np.where(wide_x < 0, np.array(info.min, target), np.array(info.max, target))
+        return np.where(inside, np.where(inside, wide_x, 0).astype(target), limits)
+    return x.astype(target)

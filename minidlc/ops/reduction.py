@@ -1,0 +1,275 @@
+"""Reductions over any axes, and softmax, which is two of them and two pointwise stages.
+
+    apply("sum", x, axes=(1,))                      # f32[4, 8] -> f32[4, 1]
+    apply("max", x, axes=(-1,), keepdims=False)     # f32[4, 8] -> f32[4]
+    apply("softmax", x, axis=-1)
+
+Sums run in the order of the loops and in the element type (f16, bf16 in f32). Treated in course
+chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from minidlc.expr.index import Index
+from minidlc.expr.nodes import Expr, call, const
+from minidlc.expr.types import DType, TensorType, dtype
+from minidlc.graph.graph import Value, apply
+from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
+from minidlc.ops import rules, samples
+from minidlc.ops.elementwise import axis_names, load, rounded, to, wide, widened
+from minidlc.ops.rules import Values
+from minidlc.te import tensor as te
+from minidlc.te.tensor import Tensor, compute
+
+
+def reduce_over(
+    x: Tensor, axes: tuple[int, ...], keepdims: bool, kind: Callable[..., Expr], name: str
+) -> Tensor:
+    """The stage `name[…] = kind over axes of x[…]`, in the type that x is computed in."""
+    reduced = {a: te.reduce_axis(x.shape[a], f"r{n}") for n, a in enumerate(axes)}
+    shape = [1 if d in reduced else n for d, n in enumerate(x.shape) if keepdims or d not in reduced]
+
+    def body(*index: Index) -> Expr:
+        kept = iter(index)
+        where: list[Index] = []
+        for d in range(len(x.shape)):
+            own = next(kept) if keepdims or d not in reduced else None
+            where.append(reduced[d].index if d in reduced else Index.of(own or 0))
+        value = load(x, where)
+        return kind(value, *reduced.values()) if reduced else value
+
+    return compute(shape, body, name, axes=axis_names(len(shape)))
+
+
+@dataclass(frozen=True)
+class Reduction(Op):
+    """Base: `axes` None means all of them, () none; `keepdims` leaves a 1 for each."""
+
+    pattern = Pattern.REDUCTION
+    schedule = "reduction"
+    takes: ClassVar[tuple[str, ...]] = rules.NUMBERS
+    axes: tuple[int, ...] | None = None
+    keepdims: bool = True
+
+    combine: ClassVar[Callable[..., Expr]]  # te.sum, te.max, …
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, self.takes, x)
+        axes = rules.axes(self, self.axes, x.rank)
+        kept = (
+            (1 if d in axes else n) for d, n in enumerate(x.shape) if self.keepdims or d not in axes
+        )
+        return x.with_shape(tuple(kept))
+
+    def compute(self, x: Tensor) -> Tensor:
+        axes = rules.axes(self, self.axes, len(x.shape))
+        total = reduce_over(x, axes, self.keepdims, type(self).combine, self.name)
+        return rounded(total, x.dtype, "rounded")
+
+    def numpy(self, f: Any, x: Values, **options: Any) -> Values:
+        """Call a NumPy reduction with this op's axes."""
+        axes = rules.axes(self, self.axes, x.ndim)
+        return np.asarray(f(x, axis=axes, keepdims=self.keepdims, **options))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Each axis, several, none, all; no elements; element types; special values."""
+        x = samples.array((3, 5, 7), low=0.5, high=1.5)
+        for axes in (None, (0,), (1,), (-1,), (0, 2), (2, 1), (), (0, 1, 2)):
+            for keepdims in (True, False):
+                yield Example(cls(axes, keepdims), (x,), 1e-5, 1e-5)
+        for shape in ((), (1,), (1, 33), (130,)):
+            yield Example(cls(), (samples.array(shape, low=0.5, high=1.5),), 1e-5, 1e-5)
+        for shape, axes in (((2, 0), (1,)), ((2, 0), (0,)), ((0, 3), None)):
+            yield Example(cls(axes, False), (samples.array(shape),))
+        for element in ("f64", "f16", "bf16", "i32", "i64", "i8", "u8"):
+            bound = samples.tolerance(element)
+            yield Example(cls((1,)), (samples.array((4, 6), element, -4, 4),), **bound)
+        special = np.array([[np.nan, 1], [2, np.nan], [np.inf, 1], [-np.inf, np.inf], [-0.0, 0.0]])
+        yield Example(cls((1,), False), (special.astype(np.float32),))
+
+
+@register_op
+@dataclass(frozen=True)
+class Sum(Reduction):
+    """sum(x)[…] = sum over `axes` of x; of nothing it is 0."""
+
+    onnx = "ReduceSum"
+    combine = te.sum
+
+    def reference(self, x: Values) -> Values:
+        total = self.numpy(np.sum, widened(x), dtype=widened(x).dtype)
+        return total.astype(x.dtype, copy=False)
+
+
+@register_op
+@dataclass(frozen=True)
+class Prod(Reduction):
+    """prod(x)[…] = product over `axes` of x; of nothing it is 1."""
+
+    onnx = "ReduceProd"
+    combine = te.prod
+
+    def reference(self, x: Values) -> Values:
+        product = self.numpy(np.prod, widened(x), dtype=widened(x).dtype)
+        return product.astype(x.dtype, copy=False)
+
+
+@register_op
+@dataclass(frozen=True)
+class Max(Reduction):
+    """max(x)[…] = maximum over `axes` of x, NaN if any is NaN; of nothing -inf, or the lowest int."""
+
+    onnx = "ReduceMax"
+    combine = te.max
+
+    def reference(self, x: Values) -> Values:
+        return self.numpy(np.max, x, initial=_limit(dtype(x.dtype), -1)).astype(x.dtype, copy=False)
+
+
+@register_op
+@dataclass(frozen=True)
+class Min(Reduction):
+    """min(x)[…] = minimum over `axes` of x, NaN if any is NaN; of nothing inf, or the highest int."""
+
+    onnx = "ReduceMin"
+    combine = te.min
+
+    def reference(self, x: Values) -> Values:
+        return self.numpy(np.min, x, initial=_limit(dtype(x.dtype), 1)).astype(x.dtype, copy=False)
+
+
+@register_op
+@dataclass(frozen=True)
+class Mean(Reduction):
+    """mean(x)[…] = sum over `axes` of x, divided by their number; integers truncate toward zero."""
+
+    onnx = "ReduceMean"
+    takes = ("float", "int", "uint")
+    combine = te.sum
+
+    def reference(self, x: Values) -> Values:
+        total = self.numpy(np.sum, widened(x), dtype=widened(x).dtype)
+        count = self._count(x.shape)
+        if dtype(x.dtype).is_float:
+            return (total / total.dtype.type(count)).astype(x.dtype)
+        return (np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
+
+    def compute(self, x: Tensor) -> Tensor:
+        axes = rules.axes(self, self.axes, len(x.shape))
+        total = reduce_over(x, axes, self.keepdims, te.sum, "mean_sum")
+        count = const(self._count(x.shape), total.dtype)
+
+        def quotient(*index: Index) -> Expr:
+            value = total[index]
+            mean = value / count if total.dtype.is_float else call("truncdiv", value, count)
+            return to(x.dtype, mean)
+
+        return compute(total.shape, quotient, self.name, axes=total.axes)
+
+    def _count(self, shape: tuple[int, ...]) -> int:
+        axes = rules.axes(self, self.axes, len(shape))
+        return int(np.prod([shape[a] for a in axes], dtype=np.int64))
+
+
+def _limit(element: DType, sign: int) -> Any:
+    if element.is_float:
+        return element.numpy.type(sign * np.inf)
+    info = np.iinfo(element.numpy)
+    return info.max if sign > 0 else info.min
+
+
+@register_op
+@dataclass(frozen=True)
+class Softmax(Op):
+    """softmax(x)[…, i, …] = exp(x[i] - m) / sum over j of exp(x[j] - m), m = max over j of x[j]."""
+
+    onnx = "Softmax"
+    pattern = Pattern.OPAQUE
+    schedule = "softmax"
+    axis: int = -1
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, "float", x)
+        rules.axis(self, self.axis, x.rank)
+        return x
+
+    def reference(self, x: Values) -> Values:
+        v = widened(x)
+        shifted = np.exp(v - np.max(v, axis=self.axis, keepdims=True, initial=-np.inf))
+        return (shifted / np.sum(shifted, axis=self.axis, keepdims=True)).astype(x.dtype)
+
+    def compute(self, x: Tensor) -> Tensor:
+        rank = len(x.shape)
+        axis = rules.axis(self, self.axis, rank)
+        names = axis_names(rank)
+
+        def row(index: tuple[Index, ...]) -> tuple[Index, ...]:
+            return index[:axis] + index[axis + 1 :]
+
+        def exponential(*index: Index) -> Expr:
+            return call("exp", load(x, index) - largest[row(index)])
+
+        def quotient(*index: Index) -> Expr:
+            return to(x.dtype, shifted[index] / total[row(index)])
+
+        largest = reduce_over(x, (axis,), False, te.max, "softmax_max")
+        shifted = compute(x.shape, exponential, "softmax_exp", axes=names)
+        total = reduce_over(shifted, (axis,), False, te.sum, "softmax_sum")
+        return compute(x.shape, quotient, self.name, axes=names)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Every axis, one element, none, large values, infinities, element types."""
+        x = samples.array((2, 5, 3), low=-5, high=5)
+        for axis in (0, 1, 2, -1, -3):
+            yield Example(cls(axis), (x,))
+        for shape in ((10,), (1, 10), (64, 10), (4, 1), (3, 37), (5, 0)):
+            yield Example(cls(), (samples.array(shape, low=-5, high=5),))
+        large = np.array([[1e4, 1e4, -1e4], [88, 89, 90], [-200, -200, -201]], np.float32)
+        yield Example(cls(), (large,))
+        special = np.array([[np.inf, 1], [np.nan, 1], [-np.inf, 0], [-np.inf, -np.inf]], np.float32)
+        yield Example(cls(), (special,))
+        for element in ("f64", "f16", "bf16"):
+            yield Example(cls(), (samples.array((3, 9), element),), **samples.tolerance(element))
+
+
+@register_op
+@dataclass(frozen=True)
+class LogSoftmax(Op):
+    """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max over j of x[j]."""
+
+    onnx = "LogSoftmax"
+    kind = OpKind.COMPOSITE
+    axis: int = -1
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, "float", x)
+        rules.axis(self, self.axis, x.rank)
+        return x
+
+    def reference(self, x: Values) -> Values:
+        v = widened(x)
+        shifted = v - np.max(v, axis=self.axis, keepdims=True, initial=-np.inf)
+        total = np.sum(np.exp(shifted), axis=self.axis, keepdims=True)
+        return (shifted - np.log(total)).astype(x.dtype)
+
+    def decompose(self, x: Value) -> Value:
+        shifted = x - apply("max", x, axes=(self.axis,))
+        return shifted - apply("log", apply("sum", apply("exp", shifted), axes=(self.axis,)))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Every axis, one element, large values."""
+        x = samples.array((2, 5, 3), low=-5, high=5)
+        for axis in (0, 1, -1):
+            yield Example(cls(axis), (x,), 1e-5, 1e-5)
+        yield Example(cls(), (samples.array((4, 1)),), 1e-5, 1e-5)
+        yield Example(cls(), (np.array([[1e4, 1e4, -1e4], [88, 89, 90]], np.float32),), 1e-5, 1e-4)
+        yield Example(cls(), (samples.array((3, 9), "f64"),), 1e-11, 1e-12)

@@ -1,0 +1,303 @@
+"""Elementwise functions of one input, from abs to tanh.
+
+    apply("exp", x)                                 # every element e ** x[i]
+
+Most are one entry of expr.functions.FUNCTIONS. NaN in gives NaN out unless the op says otherwise.
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidlc.expr.nodes import Const, Expr, binary, call, const
+from minidlc.expr.types import bool_
+from minidlc.graph.op import register_op
+from minidlc.ops import rules
+from minidlc.ops.elementwise import ScalarFunction, Unary
+from minidlc.ops.rules import Values
+
+
+@register_op
+@dataclass(frozen=True)
+class Abs(ScalarFunction):
+    """abs(x)[i] = x[i] if x[i] >= 0 else -x[i]; the lowest integer stays itself (it wraps)."""
+
+    onnx = "Abs"
+    takes = rules.NUMBERS
+
+
+@register_op
+@dataclass(frozen=True)
+class Neg(Unary):
+    """neg(x)[i] = -x[i]; integers wrap."""
+
+    onnx = "Neg"
+    takes = rules.NUMBERS
+
+    def scalar(self, x: Expr) -> Expr:
+        return -x
+
+    def numpy(self, x: Values) -> Values:
+        return -x
+
+
+@register_op
+@dataclass(frozen=True)
+class Reciprocal(Unary):
+    """reciprocal(x)[i] = 1 / x[i]."""
+
+    onnx = "Reciprocal"
+
+    def scalar(self, x: Expr) -> Expr:
+        return 1.0 / x
+
+    def numpy(self, x: Values) -> Values:
+        return np.reciprocal(x)
+
+
+@register_op
+@dataclass(frozen=True)
+class Sign(ScalarFunction):
+    """sign(x)[i] = -1, 0 or 1; NaN stays NaN."""
+
+    onnx = "Sign"
+    takes = rules.NUMBERS
+
+
+@register_op
+@dataclass(frozen=True)
+class Exp(ScalarFunction):
+    """exp(x)[i] = e ** x[i]."""
+
+    onnx = "Exp"
+
+
+@register_op
+@dataclass(frozen=True)
+class Log(ScalarFunction):
+    """log(x)[i] = natural logarithm; -inf at 0, NaN below."""
+
+    onnx = "Log"
+    domain = (0.01, 5.0)
+
+
+@register_op
+@dataclass(frozen=True)
+class Sqrt(ScalarFunction):
+    """sqrt(x)[i] = x[i] ** 0.5; NaN below 0, and sqrt(-0.0) = -0.0."""
+
+    onnx = "Sqrt"
+    domain = (0.0, 5.0)
+
+
+@register_op
+@dataclass(frozen=True)
+class Floor(ScalarFunction):
+    """floor(x)[i] = the largest integer not above x[i]."""
+
+    onnx = "Floor"
+
+
+@register_op
+@dataclass(frozen=True)
+class Ceil(ScalarFunction):
+    """ceil(x)[i] = the smallest integer not below x[i]."""
+
+    onnx = "Ceil"
+
+
+@register_op
+@dataclass(frozen=True)
+class Round(ScalarFunction):
+    """round(x)[i] = the nearest integer, of two the even one: 0.5 -> 0, 1.5 -> 2, -4.5 -> -4."""
+
+    onnx = "Round"
+
+
+@register_op
+@dataclass(frozen=True)
+class Sin(ScalarFunction):
+    """sin(x)[i]; NaN at infinity."""
+
+    onnx = "Sin"
+
+
+@register_op
+@dataclass(frozen=True)
+class Cos(ScalarFunction):
+    """cos(x)[i]; NaN at infinity."""
+
+    onnx = "Cos"
+
+
+@register_op
+@dataclass(frozen=True)
+class Tan(ScalarFunction):
+    """tan(x)[i] = sin(x[i]) / cos(x[i])."""
+
+    onnx = "Tan"
+    domain = (-1.2, 1.2)
+
+
+@register_op
+@dataclass(frozen=True)
+class Asin(ScalarFunction):
+    """asin(x)[i] = the angle in [-pi/2, pi/2] whose sine is x[i]; NaN outside [-1, 1]."""
+
+    onnx = "Asin"
+    domain = (-1.0, 1.0)
+
+
+@register_op
+@dataclass(frozen=True)
+class Acos(ScalarFunction):
+    """acos(x)[i] = the angle in [0, pi] whose cosine is x[i]; NaN outside [-1, 1]."""
+
+    onnx = "Acos"
+    domain = (-1.0, 1.0)
+
+
+@register_op
+@dataclass(frozen=True)
+class Atan(ScalarFunction):
+    """atan(x)[i] = the angle in (-pi/2, pi/2) whose tangent is x[i]."""
+
+    onnx = "Atan"
+
+
+@register_op
+@dataclass(frozen=True)
+class Sinh(ScalarFunction):
+    """sinh(x)[i] = (exp(x[i]) - exp(-x[i])) / 2."""
+
+    onnx = "Sinh"
+
+
+@register_op
+@dataclass(frozen=True)
+class Cosh(ScalarFunction):
+    """cosh(x)[i] = (exp(x[i]) + exp(-x[i])) / 2."""
+
+    onnx = "Cosh"
+
+
+@register_op
+@dataclass(frozen=True)
+class Tanh(ScalarFunction):
+    """tanh(x)[i] = sinh(x[i]) / cosh(x[i])."""
+
+    onnx = "Tanh"
+
+
+@register_op
+@dataclass(frozen=True)
+class Asinh(ScalarFunction):
+    """asinh(x)[i] = the number whose sinh is x[i]."""
+
+    onnx = "Asinh"
+
+
+@register_op
+@dataclass(frozen=True)
+class Acosh(ScalarFunction):
+    """acosh(x)[i] = the number >= 0 whose cosh is x[i]; NaN below 1."""
+
+    onnx = "Acosh"
+    domain = (1.0, 5.0)
+
+
+@register_op
+@dataclass(frozen=True)
+class Atanh(ScalarFunction):
+    """atanh(x)[i] = the number whose tanh is x[i]; infinite at -1 and 1, NaN outside."""
+
+    onnx = "Atanh"
+    domain = (-0.9, 0.9)
+
+
+@register_op
+@dataclass(frozen=True)
+class Erf(ScalarFunction):
+    """erf(x)[i] = 2/sqrt(pi) * integral from 0 to x[i] of exp(-t**2) dt."""
+
+    onnx = "Erf"
+
+
+@register_op
+@dataclass(frozen=True)
+class Isnan(ScalarFunction):
+    """isnan(x)[i] = whether x[i] is not a number."""
+
+    onnx = "IsNaN"
+    result = bool_
+
+
+@register_op
+@dataclass(frozen=True)
+class Isinf(ScalarFunction):
+    """isinf(x)[i] = whether x[i] is an infinity, of either sign."""
+
+    onnx = "IsInf"
+    result = bool_
+
+
+@register_op
+@dataclass(frozen=True)
+class LogicalNot(Unary):
+    """logical_not(x)[i] = not x[i], of bool."""
+
+    onnx = "Not"
+    takes = ("bool",)
+
+    def scalar(self, x: Expr) -> Expr:
+        return binary("^", x, Const(True, bool_))
+
+    def numpy(self, x: Values) -> Values:
+        return np.logical_not(x)
+
+
+@register_op
+@dataclass(frozen=True)
+class BitwiseNot(Unary):
+    """bitwise_not(x)[i] = every bit of x[i] flipped, of integers."""
+
+    onnx = "BitwiseNot"
+    takes = rules.INTEGERS
+
+    def scalar(self, x: Expr) -> Expr:
+        return call("invert", x)
+
+    def numpy(self, x: Values) -> Values:
+        return np.invert(x)
+
+
+@register_op
+@dataclass(frozen=True)
+class Softplus(Unary):
+    """softplus(x)[i] = log(1 + exp(x[i])), written max(x, 0) + log(1 + exp(-|x|)): no overflow."""
+
+    onnx = "Softplus"
+
+    def scalar(self, x: Expr) -> Expr:
+        zero = const(0.0, x.dtype)
+        return binary("max", x, zero) + call("log", 1.0 + call("exp", -call("abs", x)))
+
+    def numpy(self, x: Values) -> Values:
+        return np.logaddexp(x, np.zeros_like(x))
+
+
+@register_op
+@dataclass(frozen=True)
+class Softsign(Unary):
+    """softsign(x)[i] = x[i] / (1 + |x[i]|)."""
+
+    onnx = "Softsign"
+
+    def scalar(self, x: Expr) -> Expr:
+        return x / (1.0 + call("abs", x))
+
+    def numpy(self, x: Values) -> Values:
+        return x / (1 + np.abs(x))

@@ -1,0 +1,162 @@
+"""A compiled model in memory: object files, constants, arena; what a call runs. Knows no IR.
+
+    m = LoadedModule(objects, "entry", inputs=(ArraySpec("x", np.dtype("f4"), (1, 8)),), outputs=…,
+                     constants=block, arena_bytes=4096, threads=2)
+    y, = m.run([x])                                 # fresh arrays
+
+One native call runs the whole model: no Python between kernels. Calls may overlap in time, each
+takes an arena of its own from a small free list. Treated in course chapter 05_codegen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minidlc.runtime import pool
+from minidlc.runtime.memory import aligned
+from minidlc.runtime.native import NativeLibrary, mentions
+from minidlc.support.errors import CallError
+
+Bytes = NDArray[np.uint8]
+_KEPT_ARENAS = 4
+_PARALLEL_FOR = "minidlc_parallel_for"
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Name, dtype and shape of an input or output."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModule:
+    """A model ready to run.
+
+    `entry` is `void(ptr arena, ptr inputs, ptr outputs, ptr constants, i32 threads)` in one of the
+    `objects`; inputs and outputs are arrays of pointers. The arena must have been planned for
+    `threads`; calls may use fewer.
+    """
+
+    objects: tuple[bytes, ...]
+    entry: str
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
+    constants: bytes | NDArray[np.generic] = b""
+    arena_bytes: int = 0
+    threads: int = 1
+    _arenas: list[Bytes] = field(default_factory=list[Bytes], init=False, repr=False)
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        keep = ("objects", "entry", "inputs", "outputs", "constants", "arena_bytes", "threads")
+        return {name: getattr(self, name) for name in keep}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_arenas", [])
+        object.__setattr__(self, "_guard", threading.Lock())
+
+    @cached_property
+    def _native(self) -> tuple[Any, Any]:
+        """The entry as a callable, and the library that keeps it alive."""
+        imports: dict[str, int] = {}
+        if mentions(self.objects, _PARALLEL_FOR):
+            imports[_PARALLEL_FOR] = pool.parallel_for_address()
+        library = NativeLibrary(self.objects, (self.entry,), imports)
+        kinds = [ctypes.c_void_p] * 4 + [ctypes.c_int32]
+        return ctypes.CFUNCTYPE(None, *kinds)(library.address(self.entry)), library
+
+    @cached_property
+    def _constants(self) -> Bytes:
+        raw = self.constants
+        data = raw if isinstance(raw, bytes) else np.ascontiguousarray(raw).tobytes()
+        block = aligned(len(data))
+        block[: len(data)] = np.frombuffer(data, np.uint8)
+        return block
+
+    def load(self) -> LoadedModule:
+        """Link the objects now instead of at the first call; returns self."""
+        _ = self._native, self._constants
+        return self
+
+    def run(
+        self,
+        arrays: Sequence[NDArray[np.generic]],
+        threads: int | None = None,
+        out: Sequence[NDArray[np.generic]] | None = None,
+    ) -> list[NDArray[np.generic]]:
+        """Run the model on arrays in input order; return its outputs in output order.
+
+        Inputs are read only; outputs are fresh, or `out`: dense arrays that the caller has checked.
+        Raises CallError (MDLC0908) for arrays that do not fit the inputs.
+        """
+        given = [_fitting(a, spec) for a, spec in zip_inputs(arrays, self.inputs)]
+        fresh = out is None
+        results = [np.empty(s.shape, s.dtype) for s in self.outputs] if fresh else list(out)
+        use = max(1, min(threads or self.threads, self.threads))
+        function, _ = self._native
+        if use > 1:
+            pool.ensure(use)
+        arena = self._take_arena()
+        try:
+            function(
+                arena.ctypes.data,
+                _pointers(given),
+                _pointers(results),
+                self._constants.ctypes.data,
+                use,
+            )
+        finally:
+            self._return_arena(arena)
+        return results
+
+    def _take_arena(self) -> Bytes:
+        with self._guard:
+            if self._arenas:
+                return self._arenas.pop()
+        return aligned(self.arena_bytes)
+
+    def _return_arena(self, arena: Bytes) -> None:
+        with self._guard:
+            if len(self._arenas) < _KEPT_ARENAS:
+                self._arenas.append(arena)
+
+
+def zip_inputs(
+    arrays: Sequence[NDArray[np.generic]], inputs: tuple[ArraySpec, ...]
+) -> list[tuple[NDArray[np.generic], ArraySpec]]:
+    """Pair arrays with their specs; CallError MDLC0908 if the numbers differ."""
+    if len(arrays) != len(inputs):
+        raise CallError(f"got {len(arrays)} inputs, expected {len(inputs)}", code="MDLC0908")
+    return list(zip(arrays, inputs, strict=True))
+
+
+def _fitting(a: NDArray[np.generic], spec: ArraySpec) -> NDArray[np.generic]:
+    """`a` in the form native code reads: C order, aligned."""
+    array = np.asarray(a)
+    if array.dtype != spec.dtype or array.shape != spec.shape:
+        found = ArraySpec(spec.name, array.dtype, array.shape)
+        raise CallError(f"input {spec.name!r} does not fit", notes=(
+            f"got {found}", f"expected {spec}"), code="MDLC0908")
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.require(array, requirements=["C", "A"])
+
+
+def _pointers(arrays: list[NDArray[np.generic]]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))

@@ -1,0 +1,65 @@
+"""Direct convolution and pooling on plain NCHW: vectors along the output row.
+
+    y[n, o, h, w] = relu(sum over c, kh, kw of x[n, c, h + kh, w + kw] * f[o, c, kh, kw] + b[o])
+
+    step                           loads per multiply-add      what it does
+    naive                          2
+    pad x once                     the same                    no border test in the loops
+    vectorise w                    2 / lanes                   a row of outputs at a time
+    tile o by OT, w by WV vectors  (OT + WV) / (OT * WV)       OT channels share the loads of x
+    accumulators in registers      no load or store of y       held over c, kh, kw
+    epilogue on the tile           no second pass over y       bias and relu before the store
+
+A pool is the same with one channel at a time. Treated in course chapter 04_schedule.
+"""
+
+from __future__ import annotations
+
+from minidlc.schedules.group import Group
+from minidlc.schedules.tiles import (
+    accumulator,
+    channel_tile,
+    hold_in_registers,
+    inline_around,
+    share_tiles,
+)
+from minidlc.target import Target
+from minidlc.te import Schedule
+
+ROW_VECTORS = 2
+
+
+def schedule_conv(sch: Schedule, group: Group, target: Target) -> None:
+    """Tile of output channels x output row, sums in registers."""
+    channels = group.last.shape[1]
+    vectors = _row_vectors(group, target)
+    _window(sch, group, target, channel_tile(channels, vectors, target.registers))
+
+
+def schedule_pool(sch: Schedule, group: Group, target: Target) -> None:
+    """One channel at a time, vectors along the output row, the running value in registers."""
+    _window(sch, group, target, 1)
+
+
+def _row_vectors(group: Group, target: Target) -> int:
+    lanes = target.lanes(group.last.dtype.bits)
+    return min(ROW_VECTORS, -(-group.last.shape[-1] // lanes))
+
+
+def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:
+    last, anchor = group.last, group.anchor
+    assert anchor is not None
+    inline_around(sch, group, target)
+    sums = accumulator(sch, group)
+    lanes, vectors = target.lanes(last.dtype.bits), _row_vectors(group, target)
+    batch, channel, *lines, column = last.axes
+    oo, oi = sch[last].split(channel, tile, names=("oo", "oi"))
+    wo, wi = sch[last].split(column, vectors * lanes, names=("wo", "wi"))
+    wv, wl = sch[last].split(wi, lanes, names=("wv", "wl"))
+    sch[last].reorder(batch, oo, *lines, wo, oi, wv, wl)
+    sch[last].unroll(oi)
+    sch[last].unroll(wv)
+    sch[last].vectorize(wl)
+    trips = (last.shape[0], -(-last.shape[1] // tile), *last.shape[2:-1])
+    share_tiles(sch, group, (batch, oo, *lines), trips)
+    hold_in_registers(sch, group, sums, wo, (anchor.axes[1],), lanes)

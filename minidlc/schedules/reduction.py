@@ -1,0 +1,72 @@
+"""Sums, means, maxima over axes, and softmax, which is two of them and two pointwise stages.
+
+    y[i] = sum over k of x[i, k]
+
+Two cases, by which way memory runs. If the reduced axis is the contiguous one, a vector of x is
+reduced to one number (a horizontal reduction); else `lanes` results are summed side by side.
+Treated in course chapter 04_schedule.
+"""
+
+from __future__ import annotations
+
+from minidlc.expr.index import Var
+from minidlc.expr.nodes import Load, walk
+from minidlc.schedules.group import Group, work
+from minidlc.schedules.injective import share, vectorize_rows
+from minidlc.schedules.tiles import inline_around
+from minidlc.target import Target
+from minidlc.te import Schedule, Tensor
+
+STACK_BYTES = 16 << 10
+
+
+def schedule_reduction(sch: Schedule, group: Group, target: Target) -> None:
+    """One reduction and its epilogue, row by row."""
+    inline_around(sch, group, target)
+    anchor, last = group.anchor, group.last
+    assert anchor is not None
+    if not _along_memory(anchor):
+        vectorize_rows(sch, anchor, target)
+        if anchor is not last:
+            vectorize_rows(sch, last, target)
+        return
+    _horizontal(sch, anchor, target)
+    if anchor is not last and last.axes:
+        sch[anchor].compute_at(last, last.axes[-1])
+        sch[anchor].set_scope("stack")
+    share(sch, last, last.axes[:-1], work(anchor))
+
+
+def schedule_softmax(sch: Schedule, group: Group, target: Target) -> None:
+    """All stages at the row they belong to, so that the row stays in the first cache."""
+    last = group.last
+    rows = [a for a, n in zip(last.axes[:-1], last.shape[:-1], strict=True) if n > 1]
+    reduced_last = all(_along_memory(t) for t in group.stages() if t.reduce_axes)
+    vectorize_rows(sch, last, target)
+    for stage in reversed(group.intermediate()):
+        if stage.reduce_axes and reduced_last:
+            _horizontal(sch, stage, target)
+        elif not stage.reduce_axes:
+            vectorize_rows(sch, stage, target)
+        row_bytes = last.shape[-1] * stage.dtype.itemsize
+        if reduced_last and rows and row_bytes <= STACK_BYTES:
+            sch[stage].compute_at(last, rows[-1])
+            sch[stage].set_scope("stack")
+
+
+def _along_memory(stage: Tensor) -> bool:
+    """True if the reduction runs along the contiguous axis of what it reads."""
+    assert stage.body is not None
+    sums = {Var(name) for name, _ in stage.reduce_axes}
+    loads = [e for e in walk(stage.body) if isinstance(e, Load) and e.index]
+    return any(sums & e.index[-1].vars() for e in loads)
+
+
+def _horizontal(sch: Schedule, stage: Tensor, target: Target) -> None:
+    """Vectorise the innermost reduction loop: `lanes` terms become one at each step."""
+    name, extent = stage.reduce_axes[-1]
+    lanes = target.lanes(stage.dtype.bits)
+    if extent > lanes:
+        _, name = sch[stage].split(name, lanes, names=(f"{name}o", f"{name}i"))
+    if extent > 1:
+        sch[stage].vectorize(name)

@@ -1,0 +1,120 @@
+"""The two moves that matrix products, convolutions and windows share.
+
+1. Everything pointwise around the anchor is inlined, so that one stage remains to be looped over.
+2. The anchor's sums are kept in registers for one tile of that stage:
+
+    before                               after (tile 2 x 16, lanes 16)
+    for i: for j: for k: C[i, j] += …    for io: for jo:
+    for i: for j: D[i, j] = relu(C …)        C = alloc(f32[2, 16], "register")
+                                             for k: for i unrolled: for j vectorized: C[i, j] += …
+                                             for ii unrolled: for j vectorized: D[…] = relu(C …)
+
+Treated in course chapter 04_schedule.
+"""
+
+from __future__ import annotations
+
+from minidlc.expr.index import Cond
+from minidlc.expr.nodes import Select, walk
+from minidlc.schedules.group import Group, largest_divisor, work
+from minidlc.schedules.injective import PARALLEL_WORK, vectorize_rows
+from minidlc.target import Target
+from minidlc.te import Schedule, Tensor
+
+
+def inline_around(sch: Schedule, group: Group, target: Target) -> None:
+    """Inline pointwise stages, but give a padded copy its own loops.
+
+    A border test inside the anchor would run once for each multiply-add; as a stage of its own it
+    runs once for each element (SCHEDULE.md pitfall 17 measured both).
+    """
+    for stage in reversed(group.intermediate()):
+        if stage is group.anchor or stage.reduce_axes:
+            continue
+        if _has_border(stage):
+            vectorize_rows(sch, stage, target)
+        else:
+            sch[stage].compute_inline()
+
+
+def _has_border(stage: Tensor) -> bool:
+    assert stage.body is not None
+    return any(isinstance(e, Select) and isinstance(e.cond, Cond) for e in walk(stage.body))
+
+
+def accumulator(sch: Schedule, group: Group) -> str:
+    """Name of the stage that holds the sums: the anchor, or a copy of it if it is the output."""
+    assert group.anchor is not None
+    if group.anchor is group.last:
+        return sch[group.anchor].cache_write("register").name
+    return group.anchor.name
+
+
+def hold_in_registers(
+    sch: Schedule, group: Group, accumulator: str, leaf: str, unrolled: tuple[str, ...], lanes: int
+) -> None:
+    """Compute the sums of one tile at `leaf` of the last stage, in registers.
+
+    The reduction loops go outside, then the `unrolled` axes, then the last axis as vectors.
+    """
+    anchor = group.anchor
+    assert anchor is not None
+    column = anchor.axes[-1]
+    sch[accumulator].compute_at(group.last, leaf)
+    sch[accumulator].set_scope("register")
+    vector, lane = sch[accumulator].split(column, lanes, names=(f"{column}v", f"{column}l"))
+    rest = [a for a in anchor.axes[:-1] if a not in unrolled]
+    sums = [name for name, _ in anchor.reduce_axes]
+    sch[accumulator].reorder(*rest, *sums, *unrolled, vector, lane)
+    for axis in (*unrolled, vector):
+        sch[accumulator].unroll(axis)
+    sch[accumulator].vectorize(lane)
+
+
+def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
+    """(rows, vectors) of the accumulator tile for a rows x columns result.
+
+    Among the tiles that fit the register file, with one register a vector of the right operand and
+    one to spare, take the one with the fewest operations on the whole shape: a tail counts as much
+    as a full tile, and each step of k costs its multiply-adds plus its loads.
+    """
+    best, best_cost = (1, 1), float("inf")
+    for vectors in range(1, 9):
+        if (vectors - 1) * lanes >= columns and vectors > 1:
+            break
+        for height in range(1, 15):
+            if height > rows or height * vectors + vectors + 1 > registers:
+                break
+            tiles = -(-rows // height) * -(-columns // (vectors * lanes))
+            latency = max(height * vectors, 8)  # two multiply-adds a cycle, four cycles each
+            cost = tiles * (latency + 0.5 * (height + vectors))
+            if cost < best_cost:
+                best, best_cost = (height, vectors), cost
+    return best
+
+
+def share_tiles(
+    sch: Schedule, group: Group, leaves: tuple[str, ...], trips: tuple[int, ...]
+) -> str:
+    """Run the tile loops in parallel: fuse outermost leaves until there are enough pieces.
+
+    Returns the innermost of the leaves, which fusing may have renamed. Call it before anything is
+    computed at them.
+    """
+    assert group.anchor is not None
+    leaf, pieces, rest = leaves[0], trips[0], list(leaves[1:])
+    if work(group.anchor) < PARALLEL_WORK:
+        return leaves[-1]
+    for count in trips[1:]:
+        if pieces >= 8:
+            break
+        name = rest.pop(0)
+        leaf, pieces = sch[group.last].fuse(leaf, name, leaf + name), pieces * count
+    if pieces > 1:
+        sch[group.last].parallel(leaf)
+    return rest[-1] if rest else leaf
+
+
+def channel_tile(channels: int, vectors: int, registers: int) -> int:
+    """How many output channels share the loads of a tile: a divisor, so that none is left over."""
+    return largest_divisor(channels, max(1, min(14, (registers - 1 - vectors) // vectors)))

@@ -1,0 +1,1 @@
+"""Errors, source locations, names and extension points: what every layer may import."""

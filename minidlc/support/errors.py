@@ -1,0 +1,149 @@
+"""Errors a user can act on: what is wrong, where, by which rule, and what would fit.
+
+    raise TypeRuleError("matmul: inner dimensions differ: 8 != 7", loc=loc, code="MDLC0203",
+                        notes=("input 0: x: f32[4, 8]",), hint="transpose(w) would fit")
+
+`assert` is for faults of the compiler itself; bad input of any kind is a `CompileError`.
+Each code has a paragraph in docs/errors.md (a test compares the two lists).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+from minidlc.support.locations import Derived, FileLoc, Loc
+
+
+class CompileError(Exception):
+    """Base of all errors about the user's input; `str(error)` is the whole report."""
+
+    default_code: ClassVar[str] = "MDLC0001"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        loc: Loc | None = None,
+        notes: Iterable[str] = (),
+        hint: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.loc = loc
+        self.notes = tuple(notes)
+        self.hint = hint
+        self.code = code or self.default_code
+
+    def at(self, loc: Loc | None) -> CompileError:
+        """Fill in the place if the raiser did not know it; returns self, for `raise e.at(loc)`."""
+        if self.loc is None:
+            self.loc = loc
+        return self
+
+    def __str__(self) -> str:
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.loc is not None:
+            lines.append(f"  --> {self.loc}")
+            lines += _source_lines(self.loc)
+        lines += [f"  = {note}" for note in self.notes]
+        if self.hint:
+            lines.append(f"  = hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def _source_lines(loc: Loc) -> list[str]:
+    """The line of text with carets under the span, when the location carries it."""
+    while isinstance(loc, Derived):
+        if loc.of is None:
+            return []
+        loc = loc.of
+    if not isinstance(loc, FileLoc) or loc.source is None:
+        return []
+    width = len(str(loc.line))
+    end = loc.end_col if loc.end_col is not None else loc.col + 1
+    carets = " " * (loc.col - 1) + "^" * max(1, end - loc.col)
+    return [f"  {loc.line} | {loc.source}", f"  {' ' * width} | {carets}"]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return a hint 'did you mean ...' for a misspelt name, or the list of the known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(names)}" if names else None
+
+
+class OnnxImportError(CompileError):
+    """The ONNX model cannot be read or taken (MDLC01xx)."""
+
+    default_code = "MDLC0101"
+
+
+class OnnxExportError(CompileError):
+    """The graph has no ONNX form at this opset (MDLC013x)."""
+
+    default_code = "MDLC0130"
+
+
+class TypeRuleError(CompileError):
+    """An op's inputs or attributes do not fit its type rule (MDLC02xx)."""
+
+    default_code = "MDLC0201"
+
+
+class ParseError(CompileError):
+    """IR text is malformed (MDLC03xx)."""
+
+    default_code = "MDLC0301"
+
+
+class VerifyError(CompileError):
+    """An invariant of an IR does not hold (MDLC04xx)."""
+
+    default_code = "MDLC0401"
+
+
+class PassError(CompileError):
+    """A pass, rule or pipeline broke its contract (MDLC05xx)."""
+
+    default_code = "MDLC0501"
+
+
+class ScheduleError(CompileError):
+    """A schedule primitive is illegal at this step (MDLC06xx)."""
+
+    default_code = "MDLC0601"
+
+
+class LoweringError(CompileError):
+    """An op or expression has no loops (MDLC07xx)."""
+
+    default_code = "MDLC0701"
+
+
+class CodegenError(CompileError):
+    """Loops that code generation cannot take (MDLC08xx)."""
+
+    default_code = "MDLC0801"
+
+
+class CallError(CompileError):
+    """A compiled model was called with inputs that do not fit (MDLC09xx)."""
+
+    default_code = "MDLC0901"
+
+
+class OptionError(CompileError):
+    """An option, name or extension point that does not exist (MDLC10xx)."""
+
+    default_code = "MDLC1001"
+
+
+class MemoryLimitError(CompileError):
+    """The plan needs more memory than `max_bytes` allows (MDLC11xx)."""
+
+    default_code = "MDLC1101"

@@ -1,0 +1,192 @@
+"""Extension points: every stage of the compiler can be replaced by name, for one `with` block.
+
+    with mc.use(**{"pass.cse": my_cse, "verify": my_verify}):
+        exe = mc.compile(g)
+    exe.report().overrides                          # {'pass.cse': 1, 'verify': 9}
+
+A stage declares its point once (`declare`) and calls through `dispatch(name, default)`.
+Overrides live in a context variable, so threads and tasks do not see each other's.
+While an override runs, its own point means the original: `my_cse` may call the shipped `cse`.
+Treated in every course chapter: this is how a reader's part runs in the real compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import types
+import uuid
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from minidlc.support.errors import OptionError, nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of the table: `name` is 'verify' or a family such as 'pass.NAME'."""
+
+    name: str
+    signature: str
+    doc: str
+    members: Callable[[], Iterable[str]] | None = None
+
+    @property
+    def prefix(self) -> str:
+        """'pass.' for the family 'pass.NAME', the name itself for a single point."""
+        return self.name.split(".")[0] + "." if self.members else self.name
+
+
+_points: dict[str, Point] = {}
+_overrides: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar(
+    "overrides",
+    default=types.MappingProxyType({}),
+)
+_running: ContextVar[frozenset[str]] = ContextVar("running", default=frozenset())
+_counters: ContextVar[tuple[Counter[str], ...]] = ContextVar("counters", default=())
+
+
+def declare(
+    name: str, signature: str, doc: str, members: Callable[[], Iterable[str]] | None = None
+) -> None:
+    """Add a point to the table; `members` lists the names a family such as 'pass.NAME' has now."""
+    _points[name] = Point(name, signature, doc, members)
+
+
+def table() -> tuple[Point, ...]:
+    """Every declared point, sorted by name."""
+    return tuple(_points[name] for name in sorted(_points))
+
+
+def known() -> list[str]:
+    """Every name that `use` accepts now, families expanded."""
+    names: list[str] = []
+    for point in table():
+        names += [point.prefix + m for m in point.members()] if point.members else [point.name]
+    return sorted(names)
+
+
+def _check(name: str, function: object) -> None:
+    if not callable(function):
+        raise OptionError(f"override {name!r} is not callable: {function!r}", code="MDLC1003")
+    for point in table():
+        if point.members is None:
+            if name == point.name:
+                return
+        elif name.startswith(point.prefix):
+            member = name[len(point.prefix) :]
+            members = set(point.members())
+            if member in members:
+                return
+            hint = nearest(member, members)
+            raise OptionError(f"unknown extension point {name!r}", hint=hint, code="MDLC1002")
+    raise OptionError(
+        f"unknown extension point {name!r}",
+        notes=("points: " + ", ".join(p.name for p in table()),),
+        hint=nearest(name, known()),
+        code="MDLC1002",
+    )
+
+
+@contextmanager
+def use(**overrides: Callable[..., Any]) -> Generator[None, None, None]:
+    """Replace stages by name inside the block.
+
+    Raises OptionError for an unknown name (MDLC1002) or a value that cannot be called (MDLC1003).
+    """
+    for name, function in overrides.items():
+        _check(name, function)
+    token = _overrides.set({**_overrides.get(), **overrides})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def overridden(name: str) -> bool:
+    """True if `name` is replaced here and now."""
+    return name in _overrides.get() and name not in _running.get()
+
+
+def dispatch(name: str, default: F) -> F | Callable[..., Any]:
+    """Return the override of `name`, counted at each call, or `default`."""
+    overrides = _overrides.get()
+    if not overrides or name not in overrides or name in _running.get():
+        return default
+    function = overrides[name]
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        for counter in _counters.get():
+            counter[name] += 1
+        token = _running.set(_running.get() | {name})
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _running.reset(token)
+
+    return counted
+
+
+@contextmanager
+def counting() -> Generator[Counter[str], None, None]:
+    """Count the calls of overrides made inside the block."""
+    counter: Counter[str] = Counter()
+    token = _counters.set((*_counters.get(), counter))
+    try:
+        yield counter
+    finally:
+        _counters.reset(token)
+
+
+_process = uuid.uuid4().hex  # identity says nothing in another process: never equal there
+_unique = itertools.count()
+_tokens: dict[int, tuple[object, str]] = {}
+
+
+def _identity_token(thing: object) -> str:
+    """A name for an object whose content cannot be read; stable while the object lives."""
+    entry = _tokens.get(id(thing))
+    if entry is None or entry[0] is not thing:
+        entry = (thing, f"object-{_process}-{next(_unique)}")
+        _tokens[id(thing)] = entry
+    return entry[1]
+
+
+def _describe(thing: object, seen: frozenset[int] = frozenset()) -> str:
+    if id(thing) in seen:
+        return "recursive"
+    seen = seen | {id(thing)}
+    if isinstance(thing, (int, float, str, bytes, bool, type(None))):
+        return repr(thing)
+    if isinstance(thing, (tuple, list)):
+        items = cast("Iterable[object]", thing)
+        return "(" + ",".join(_describe(item, seen) for item in items) + ")"
+    if isinstance(thing, types.CodeType):
+        return f"{thing.co_code!r}{thing.co_names}{_describe(thing.co_consts, seen)}"
+    if isinstance(thing, types.FunctionType):
+        cells = tuple(cell.cell_contents for cell in thing.__closure__ or ())
+        named = {n: thing.__globals__.get(n) for n in thing.__code__.co_names}
+        simple = tuple(v for v in named.values() if isinstance(v, (int, float, str)))
+        return _describe((thing.__code__, thing.__defaults__, cells, simple), seen)
+    return _identity_token(thing)
+
+
+def fingerprint(*prefixes: str) -> str:
+    """Digest of the active overrides (of those whose name starts with a prefix): for cache keys.
+
+    Two functions with equal code and captured values have equal digests, also in another process;
+    anything whose content cannot be read counts as different from everything else.
+    """
+    active = sorted(_overrides.get().items())
+    if prefixes:
+        active = [(n, f) for n, f in active if n.startswith(prefixes)]
+    if not active:
+        return ""
+    text = "\n".join(f"{name}={_describe(function)}" for name, function in active)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

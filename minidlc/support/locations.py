@@ -1,0 +1,84 @@
+"""Where something came from: a line of text, an ONNX node, a Python line, or another location.
+
+Reads nothing; every IR node carries one of these, every error prints one.
+
+    loc = FileLoc("mlp.dlc", line=2, col=20, end_col=32)
+    str(loc)                                        # 'mlp.dlc:2:20'
+    str(Derived("rule add-zero", loc))              # 'rule add-zero of mlp.dlc:2:20'
+    caller()                                        # PyLoc of the first frame outside minidlc
+
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_TESTS = str(Path(_PACKAGE) / "tests")
+
+
+@dataclass(frozen=True)
+class FileLoc:
+    """A span in IR text. Lines and columns count from 1; `source` is that line's text, if known."""
+
+    file: str
+    line: int
+    col: int = 1
+    end_col: int | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.col}"
+
+
+@dataclass(frozen=True)
+class OnnxLoc:
+    """A node, initializer or input of an ONNX model."""
+
+    model: str
+    node: str
+    op_type: str = ""
+
+    def __str__(self) -> str:
+        kind = f" ({self.op_type})" if self.op_type else ""
+        return f"{self.model}: node {self.node!r}{kind}"
+
+
+@dataclass(frozen=True)
+class PyLoc:
+    """A line of the reader's Python program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Made by the compiler from something else: `how` says by what."""
+
+    how: str
+    of: Loc | None
+
+    def __str__(self) -> str:
+        return self.how if self.of is None else f"{self.how} of {self.of}"
+
+
+Loc: TypeAlias = FileLoc | OnnxLoc | PyLoc | Derived
+
+
+def caller() -> PyLoc | None:
+    """Return the innermost stack frame outside the package: the line the reader wrote."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) or name.startswith(_TESTS):
+            return PyLoc(name, frame.f_lineno)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,13 @@
+"""The machine that code is made for.
+
+    from minidlc import target
+    target.host()                                   # this machine, all it can
+    target.host(vector_width=8)                     # the same, eight f32 lanes only
+
+Treated in course chapter 05_codegen.
+"""
+
+from minidlc.target.host import host
+from minidlc.target.target import Target
+
+__all__ = ["Target", "host"]

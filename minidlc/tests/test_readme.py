@@ -1,0 +1,40 @@
+"""What README.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidlc
+
+PACKAGE = Path(minidlc.__file__).parent
+README = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.llvm
+def test_the_api_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    shutil.copy(PACKAGE / "models" / "mnist_cntk.onnx", tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    x = np.load(PACKAGE / "models" / "mnist_digits_40.npz")["x"][0]
+    names = {"x": x, "my_cse": lambda graph: graph}
+    exec(compile(code, "README.md", "exec"), names)
+    (got,), (want,) = names["outs"], names["slow"]
+    assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+    assert names["exe"].report().overrides == {"pass.cse": 1}
+    assert (tmp_path / "out" / "g.svg").stat().st_size > 0
+
+
+def test_every_link_leads_somewhere() -> None:
+    for page in [*PACKAGE.parent.glob("*.md"), *PACKAGE.parent.glob("*/README.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            assert target.startswith("http") or (page.parent / target).exists(), (page, target)
+
+
+@pytest.mark.parametrize("folder", sorted(set(re.findall(r"`(\w+)/`", README))))
+def test_every_folder_of_the_reading_order_exists(folder: str) -> None:
+    assert (PACKAGE / folder).is_dir()

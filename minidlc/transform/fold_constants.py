@@ -1,0 +1,80 @@
+"""Nodes that read constants only, replaced by their result.
+
+    c = add(const(2.0), const(3.0))    ->    c = const(5.0)
+
+The result comes from the op's own `reference`, so folding cannot mean anything else than running.
+Treated in course chapter 02_passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from minidlc.expr.types import Array, TensorType, dtype
+from minidlc.graph.graph import Constant, Graph, Node, Value
+from minidlc.graph.op import evaluate
+from minidlc.graph.types import TupleType
+from minidlc.support.locations import Derived
+from minidlc.transform.log import Refusal, Rewrite, report
+from minidlc.transform.pass_ import Pass, register_pass
+from minidlc.transform.rebuild import with_replaced
+
+Known = dict[Value, "Array | tuple[Array, ...]"]
+
+
+@register_pass
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Evaluate what depends on constants only, up to results of `max_bytes`.
+
+    Left alone: ops that are not pure, and whatever makes `reference` raise; it raises when run.
+    """
+
+    name = "fold_constants"
+    max_bytes: int = 1 << 26
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with results in place of nodes."""
+        known: Known = {c: c.array for c in graph.constants}
+        folded: dict[Value, Value] = {}
+        for node in graph.nodes:
+            if any(v is not None and v not in known for v in node.inputs):
+                continue
+            reason = self._reason_against(node) or _evaluate(node, known)
+            if reason is not None:
+                report(partial(Refusal, "fold", node.name, reason, node.loc))
+                continue
+            report(partial(Rewrite, "fold", node.name, node.loc))
+            result = known[node]
+            if not isinstance(result, tuple):  # a tuple waits for its getitem
+                folded[node] = Constant(node.name, result, Derived("fold", node.loc))
+        return with_replaced(graph, folded)
+
+    def _reason_against(self, node: Node) -> str | None:
+        if not node.op.pure:
+            return f"{node.op.name} gives another result each time"
+        types = _types(node)
+        if not all(t.is_static for t in types):
+            return "the size of the result is not known"
+        size = sum(t.nbytes for t in types)
+        return f"{size} bytes are more than {self.max_bytes}" if size > self.max_bytes else None
+
+
+def _types(node: Node) -> tuple[TensorType, ...]:
+    return node.type.items if isinstance(node.type, TupleType) else (node.type,)
+
+
+def _evaluate(node: Node, known: Known) -> str | None:
+    """Put the node's result into `known`, or return the reason why there is none."""
+    arrays = [None if v is None else known[v] for v in node.inputs]
+    try:
+        result = evaluate(node.op, arrays)  # pyright: ignore[reportArgumentType]
+        parts = result if isinstance(result, tuple) else (result,)
+        types = tuple(TensorType(dtype(a.dtype), a.shape) for a in parts)
+    except Exception as e:  # whatever the reference raises belongs to the run, not to us
+        return f"its reference raises {type(e).__name__}: {e}"
+    if types != _types(node):
+        return f"its reference returns {', '.join(map(str, types))}, not {node.type}"
+    known[node] = result
+    return None

@@ -1,0 +1,266 @@
+"""Passes in order, verified after each, recorded, and replaceable by name.
+
+    g, records = Pipeline.default(opt_level=3).run(g)
+    Pipeline.default().replace("cse", my_cse).without("fuse").insert_after("dce", other)
+    parse_pipeline("canonicalize,cse,fuse{max_ops=8}")
+    for r in records: print(r.name, r.seconds, r.nodes_before, r.nodes_after, *r.rewrites)
+
+A pass that breaks the graph is a PassError that names it, the passes before it, and shows the last
+good graph. Treated in course chapter 02_passes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from minidlc.graph.graph import Graph
+from minidlc.graph.literals import Reader
+from minidlc.graph.verify import verify
+from minidlc.support.errors import CompileError, OptionError, ParseError, PassError, nearest
+from minidlc.support.options import convert, hints
+from minidlc.support.source import Source
+from minidlc.transform.canonicalize import Canonicalize
+from minidlc.transform.cse import Cse
+from minidlc.transform.dce import Dce
+from minidlc.transform.decompose import Decompose
+from minidlc.transform.fold_constants import FoldConstants
+from minidlc.transform.fuse import Fuse
+from minidlc.transform.log import Event, Pair, Refusal, Rewrite, collecting
+from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class
+
+_SHOWN_LINES = 60  # of the last good graph, in an error
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one pass did. Texts are printed when asked for."""
+
+    name: str
+    seconds: float
+    before: Graph
+    after: Graph
+    events: tuple[Event, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """False if the pass returned the graph it got."""
+        return self.after is not self.before
+
+    @property
+    def nodes_before(self) -> int:
+        """Number of nodes that the pass got."""
+        return len(self.before.nodes)
+
+    @property
+    def nodes_after(self) -> int:
+        """Number of nodes that the pass left."""
+        return len(self.after.nodes)
+
+    @cached_property
+    def text_before(self) -> str:
+        """The graph before, as text."""
+        return str(self.before)
+
+    @cached_property
+    def text_after(self) -> str:
+        """The graph after, as text."""
+        return str(self.after)
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """What was changed, in order."""
+        return tuple(e for e in self.events if isinstance(e, Rewrite))
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What was looked at and left, with reasons."""
+        return tuple(e for e in self.events if isinstance(e, Refusal))
+
+    @property
+    def fusion(self) -> tuple[Pair, ...]:
+        """Every neighbouring pair of nodes: fused or not, and why."""
+        return tuple(e for e in self.events if isinstance(e, Pair))
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """An immutable sequence of passes; the editing methods return a new one."""
+
+    passes: tuple[Pass, ...]
+
+    @staticmethod
+    def default(opt_level: int = 3) -> Pipeline:
+        """The passes of an optimisation level, 0 to 3; OptionError (MDLC1013) for another."""
+        if opt_level not in (0, 1, 2, 3):
+            raise OptionError(f"opt_level must be 0, 1, 2 or 3, got {opt_level}", code="MDLC1013")
+        order = (
+            Decompose(),
+            FoldConstants(),
+            Canonicalize(),
+            FoldConstants(),
+            Cse(),
+            Dce(),
+            Fuse(),
+        )
+        return Pipeline(tuple(p for p in order if p.mandatory or p.level <= opt_level))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the passes, in order."""
+        return tuple(p.name for p in self.passes)
+
+    def replace(self, name: str, by: Pass | Callable[[Graph], Graph]) -> Pipeline:
+        """Every pass of this name replaced."""
+        new = _as_pass(by, name)
+        self._index(name)
+        return Pipeline(tuple(new if p.name == name else p for p in self.passes))
+
+    def without(self, *names: str) -> Pipeline:
+        """Without the passes of these names; a mandatory one is an OptionError (MDLC1014)."""
+        for name in names:
+            if self.passes[self._index(name)].mandatory:
+                text = f"pass {name!r} is mandatory"
+                hint = "lowering needs it; replace(…) puts another in its place"
+                raise OptionError(text, hint=hint, code="MDLC1014")
+        return Pipeline(tuple(p for p in self.passes if p.name not in names))
+
+    def only(self, *names: str) -> Pipeline:
+        """The mandatory passes and the named ones, in the order of this pipeline."""
+        for name in names:
+            self._index(name)
+        return Pipeline(tuple(p for p in self.passes if p.mandatory or p.name in names))
+
+    def insert_after(self, name: str, new: Pass | Callable[[Graph], Graph]) -> Pipeline:
+        """A pass right after the last of this name."""
+        at = len(self.passes) - Pipeline(self.passes[::-1])._index(name)
+        return Pipeline((*self.passes[:at], _as_pass(new), *self.passes[at:]))
+
+    def insert_before(self, name: str, new: Pass | Callable[[Graph], Graph]) -> Pipeline:
+        """A pass right before the first of this name."""
+        at = self._index(name)
+        return Pipeline((*self.passes[:at], _as_pass(new), *self.passes[at:]))
+
+    def _index(self, name: str) -> int:
+        if name not in self.names:
+            text = f"no pass {name!r} in the pipeline"
+            notes = (f"passes: {', '.join(dict.fromkeys(self.names))}",)
+            hint = nearest(name, self.names)
+            raise OptionError(text, notes=notes, hint=hint, code="MDLC1011")
+        return self.names.index(name)
+
+    def run(self, graph: Graph) -> tuple[Graph, tuple[Record, ...]]:
+        """The graph after all passes, and a record of each.
+
+        Raises VerifyError if the graph given is not valid, PassError (MDLC05xx) for a pass that
+        fails or breaks its contract.
+        """
+        verify(graph)
+        records: list[Record] = []
+        for step in self.passes:
+            records.append(_run_one(step, graph, self.names[: len(records)]))
+            graph = records[-1].after
+        return graph, tuple(records)
+
+    __call__ = run
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.passes))
+
+
+def _as_pass(thing: Pass | Callable[[Graph], Graph], name: str | None = None) -> Pass:
+    if isinstance(thing, Pass):
+        return thing
+    return graph_pass(name or getattr(thing, "__name__", "pass"))(thing)
+
+
+def _run_one(step: Pass, graph: Graph, earlier: tuple[str, ...]) -> Record:
+    start = time.perf_counter()
+    with collecting() as events:
+        try:
+            _check_properties(step, step.requires, graph, "requires")
+            after = step(graph)
+            _check_interface(step, graph, after)
+            verify(after)
+            _check_properties(step, step.ensures, after, "ensures")
+        except Exception as e:
+            raise _failure(step, graph, earlier, e) from e
+    return Record(step.name, time.perf_counter() - start, graph, after, tuple(events))
+
+
+def _check_properties(step: Pass, names: Iterable[str], graph: Graph, verb: str) -> None:
+    for name in names:
+        if not PROPERTIES[name](graph):
+            raise PassError(f"{verb} {name!r}, which does not hold", code="MDLC0502")
+
+
+def _check_interface(step: Pass, before: Graph, after: object) -> None:
+    """Callers rely on inputs, their names, and the types of outputs: no pass changes them."""
+    if not isinstance(after, Graph):
+        raise PassError(f"returned {after!r:.60}, not a graph", code="MDLC0502")
+    old = [(i.name, str(i.type)) for i in before.inputs]
+    new = [(i.name, str(i.type)) for i in after.inputs]
+    if old != new:
+        raise PassError(f"changed the inputs from {old} to {new}", code="MDLC0502")
+    if before.output_types() != after.output_types():
+        types = (", ".join(map(str, g.output_types())) for g in (before, after))
+        raise PassError(f"changed the outputs from {' to '.join(types)}", code="MDLC0502")
+
+
+def _failure(step: Pass, graph: Graph, earlier: tuple[str, ...], e: Exception) -> PassError:
+    """A PassError that says which pass, after which others, on which graph."""
+    passes = f"passes before it: {', '.join(earlier) or 'none'}"
+    lines = str(graph).splitlines()
+    more = [f"… {len(lines) - _SHOWN_LINES} more lines"] if len(lines) > _SHOWN_LINES else []
+    good = "\n    ".join(["last good graph:", *lines[:_SHOWN_LINES], *more])
+    if not isinstance(e, CompileError):
+        text = f"pass {step.name!r} failed: {type(e).__name__}: {e}"
+        return PassError(text, notes=(passes, good), code="MDLC0507")
+    code = e.code if isinstance(e, PassError) else "MDLC0501"
+    rule = () if isinstance(e, PassError) else (f"rule {e.code}",)
+    text = f"pass {step.name!r}: {e.message}"
+    return PassError(text, loc=e.loc, notes=(*rule, *e.notes, passes, good), hint=e.hint, code=code)
+
+
+def parse_pipeline(text: str) -> Pipeline:
+    """Read `canonicalize,cse,fuse{max_ops=8}`. Raises OptionError (MDLC1011, MDLC1015)."""
+    passes: list[Pass] = []
+    rest = text.strip()
+    while rest:
+        found = re.match(r"\s*([\w.-]+)\s*(?:\{([^}]*)\})?\s*(?:,|$)", rest)
+        if found is None:
+            hint = "write canonicalize,cse,fuse{max_ops=8}"
+            raise OptionError(f"not a list of passes: {rest!r}", hint=hint, code="MDLC1015")
+        passes.append(_parse_pass(found[1], found[2] or ""))
+        rest = rest[found.end() :]
+    return Pipeline(tuple(passes))
+
+
+def _parse_pass(name: str, options: str) -> Pass:
+    cls = pass_class(name)
+    source = Source(f"options of {name}", f"f({options})")
+    try:
+        match source.parse().body:
+            case [ast.Expr(value=ast.Call(args=[], keywords=keywords))]:
+                return cls(**{k.arg or "**": _option(cls, source, k) for k in keywords})
+            case _:
+                text = f"options of {name!r} are {{name=value, …}}, got {options!r}"
+                raise OptionError(text, code="MDLC1015")
+    except ParseError as e:
+        raise OptionError(f"pass {name!r}: {e.message}", code="MDLC1015") from None
+
+
+def _option(cls: type[Pass], source: Source, k: ast.keyword) -> object:
+    expected = hints(cls)
+    if k.arg not in expected:
+        hint = nearest(k.arg or "", expected) or f"{cls.name} has no options"
+        raise OptionError(f"pass {cls.name!r} has no option {k.arg!r}", hint=hint, code="MDLC1015")
+    try:
+        return convert(Reader(source).attribute(k.value), expected[k.arg])
+    except ValueError as e:
+        text = f"pass {cls.name!r}: option {k.arg!r}: {e}"
+        raise OptionError(text, code="MDLC1015") from None

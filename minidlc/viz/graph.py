@@ -1,0 +1,187 @@
+"""The picture of a graph: ops coloured by pattern, types where they change, groups as frames.
+
+    p = mc.viz.graph(g)                             # shows itself in Jupyter
+    mc.viz.graph(g, theme="dark", title="mlp, before fusion").save("mlp.png")
+
+Reads the graph, writes a Picture: rows from left to right like text, every label at least 14 px on
+a slide 1920 wide. Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minidlc.graph.graph import Constant, Graph
+from minidlc.graph.op import Pattern
+from minidlc.viz.boxes import Chart, bytes_text, chart_of, open_groups
+from minidlc.viz.collapse import collapse
+from minidlc.viz.drawing import (
+    SLIDE,
+    Drawing,
+    Group,
+    Item,
+    Label,
+    Line,
+    Point,
+    Rect,
+    shift,
+    shorten,
+    text_width,
+)
+from minidlc.viz.paint import SMALL, TEXT, box_size, paint_box
+from minidlc.viz.picture import Picture
+from minidlc.viz.rows import Row, arrange, connect, entry, leave
+from minidlc.viz.theme import ThemeName, cue
+
+MARGIN = 40
+TITLE = 28
+NARROWEST = 960  # a picture of three boxes is not blown up to the width of a slide
+_LANE = 14  # between two lines that connect rows
+
+
+def graph(
+    g: Graph, theme: ThemeName | None = None, *, title: str | None = None, expand: bool = False
+) -> Picture:
+    """Draw a graph. `expand` draws every op where the default sums up more than 60 boxes.
+
+    Raises OptionError for an unknown theme (MDLC1021) or without a layout program (MDLC1020).
+    """
+    chart = chart_of(g)
+    if not expand:
+        chart = collapse(chart)
+    return Picture(draw_chart(chart, headline(g) if title is None else title), theme)
+
+
+def headline(g: Graph) -> str:
+    """'lenet: 12 ops in 5 kernels, 26 kB of weights'."""
+    placed, _ = open_groups(g)
+    ops = [p for p in placed if p.node.op.name != "getitem"]
+    weights = {v: v.array.nbytes for p in ops for v in p.node.inputs if isinstance(v, Constant)}
+    frames = {p.frame for p in ops if p.frame}
+    text = f"{g.name}: {_count(len(ops), 'op')}"
+    if frames:
+        alone = [p for p in ops if not p.frame and not p.node.op.is_view]
+        text += f" in {_count(len(frames) + len(alone), 'kernel')}"
+    return f"{text}, {bytes_text(sum(weights.values()))} of weights" if weights else text
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def draw_chart(chart: Chart, title: str) -> Drawing:
+    """Place and paint a chart: title, rows of boxes, legend."""
+    sizes = {box.key: box_size(box) for box in chart.boxes}
+    labels = {a.label: _label_size(a.label) for a in chart.arrows if a.label}
+    labels |= {f: _headline_size(f) for f in chart.frames.values()}
+    rows = arrange(chart, sizes, labels, SLIDE - 2 * MARGIN - 100)
+    content, width, height = _stack(chart, rows)
+    legend = _legend(chart)
+    page = max(NARROWEST, width + 2 * MARGIN)
+    top = 84
+    items: list[Item] = [page_title(title, page)]
+    items += [shift(item, (page - width) / 2, top) for item in content]
+    items += [shift(item, MARGIN, top + height + 44) for item in legend]
+    return Drawing(page, top + height + (84 if legend else MARGIN), title, tuple(items))
+
+
+def page_title(title: str, page: float) -> Label:
+    """The headline of a picture."""
+    text = shorten(title, page - 2 * MARGIN, TITLE, bold=True)
+    return Label(text, MARGIN, 50, TITLE, role="text", bold=True)
+
+
+def _label_size(text: str) -> Point:
+    return text_width(text, TEXT, mono=True) + 14, 24
+
+
+def _headline_size(text: str) -> Point:
+    return text_width(text, TEXT, bold=True) + 6, 24
+
+
+def _stack(chart: Chart, rows: Sequence[Row]) -> tuple[list[Item], float, float]:
+    """Rows below each other, connected; returns items, width and height."""
+    lanes = max((len(row.exits) for row in rows[:-1]), default=0)
+    side = _LANE * (lanes + 1) if lanes else 0
+    behind: list[Item] = []
+    items: list[Item] = []
+    y = 0.0
+    for row, below in zip(rows, [*rows[1:], None], strict=True):
+        frames, front = _row_items(chart, row)
+        behind += [shift(item, side, y) for item in frames]
+        items += [shift(item, side, y) for item in front]
+        gap = 36 + _LANE * len(row.exits)
+        bottom = y + row.layout.height
+        if below is not None:
+            items += _connections(row, below, y, bottom + 18, bottom + gap, side)
+        y = bottom + gap
+    width = max((row.layout.width for row in rows), default=0) + 2 * side
+    return behind + items, width, max(0.0, y - 36)
+
+
+def _connections(
+    row: Row, below: Row, y: float, channel: float, next_y: float, side: float
+) -> list[Item]:
+    """Lines from the ends of one row to the starts of the next; they nest without crossing."""
+    ends = sorted(row.exits, key=lambda name: row.layout.nodes[name][1])
+    items: list[Item] = []
+    for i, name in enumerate(ends):
+        start = row.layout.nodes[name]
+        end = below.layout.nodes[entry(name.removeprefix(leave("")))]
+        outer = _LANE * (len(ends) - i)
+        path = connect(
+            (start[0] + side, start[1] + y),
+            (end[0] + side, end[1] + next_y),
+            right=start[0] + side + outer,
+            channel=channel + outer,
+            left=side - _LANE * (i + 1),
+        )
+        items.append(Group((Line(path, bezier=True),), kind="edge"))
+    return items
+
+
+def _row_items(chart: Chart, row: Row) -> tuple[list[Item], list[Item]]:
+    """Frames, and what stands before them: arrows, then boxes, then labels."""
+    place = row.layout
+    frames: list[Item] = []
+    for name, frame in place.clusters.items():
+        left, top, right, bottom = frame.box
+        box = Rect(left, top, right - left, bottom - top, "frame", "frame.edge", 1.5, 12)
+        text = Label(chart.frames[name], left + 14, top + 23, TEXT, role="text", bold=True)
+        frames.append(Group((box, text), f"ops that run as one kernel, {name}", "frame"))
+    items: list[Item] = []
+    words: list[Item] = []
+    for arrow, route in zip(row.arrows, place.edges, strict=True):
+        ends_here = not arrow.head.startswith(leave(""))
+        items.append(Group((Line(route.points, bezier=True, arrow=ends_here),), kind="edge"))
+        if route.label and arrow.label:
+            x, y = route.label
+            words.append(Label(arrow.label, x, y + 5, TEXT, "middle", "text", mono=True))
+    boxes = [paint_box(b, place.nodes[b.key]) for b in chart.boxes if b.key in place.nodes]
+    return frames, [*items, *boxes, *words]
+
+
+_MEANING = {
+    Pattern.ELEMENTWISE: "elementwise",
+    Pattern.BROADCAST: "broadcast",
+    Pattern.INJECTIVE: "injective: moves elements",
+    Pattern.REDUCTION: "reduction",
+    Pattern.OUT_FUSABLE: "fusable at its output",
+    Pattern.OPAQUE: "opaque",
+}
+
+
+def _legend(chart: Chart) -> list[Item]:
+    """Letter, border and colour of the patterns that occur."""
+    kinds = {box.kind for box in chart.boxes}
+    items: list[Item] = []
+    x = 0.0
+    for pattern in (p for p in Pattern if p in kinds):
+        look = cue(pattern)
+        edge = f"{pattern}.edge"
+        items.append(Rect(x, 0, 26, 24, pattern, edge, look.width, min(look.radius, 8), look.dash))
+        items.append(Label(look.letter, x + 13, 17, SMALL, "middle", bold=True))
+        text = Label(_MEANING[pattern], x + 34, 17, TEXT, role="text")
+        items.append(text)
+        x += 34 + text.width + 28
+    return items

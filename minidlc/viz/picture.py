@@ -1,0 +1,84 @@
+"""A picture: what every function of `mc.viz` returns.
+
+    p = mc.viz.graph(g)                             # in Jupyter: shows itself, light or dark
+    p.svg                                           # SVG text
+    p.save("out/graph.png")                         # .svg, .png (1920 pixels wide) or .pdf
+
+Reads a Drawing, writes files. Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from minidlc.support.errors import OptionError
+from minidlc.viz.drawing import SLIDE, Drawing
+from minidlc.viz.raster import to_pdf, to_png
+from minidlc.viz.svg import to_html, to_svg
+from minidlc.viz.theme import ThemeName, theme_colours
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing and the theme it is shown in; None: light in files, the page's in Jupyter."""
+
+    drawing: Drawing
+    theme: ThemeName | None = None
+
+    def __post_init__(self) -> None:
+        self._colours()  # an unknown theme is an error here, not when it is shown
+
+    def _colours(self) -> Mapping[str, str]:
+        return theme_colours(self.theme or "light")
+
+    @property
+    def title(self) -> str:
+        """What the picture shows, and the number that matters."""
+        return self.drawing.title
+
+    @property
+    def svg(self) -> str:
+        """The picture as a stand-alone SVG document."""
+        return to_svg(self.drawing, self._colours())
+
+    def png(self, width: int = SLIDE) -> bytes:
+        """The picture as PNG, `width` pixels wide."""
+        return to_png(self.drawing, self._colours(), width)
+
+    def pdf(self) -> bytes:
+        """The picture as PDF of one page."""
+        return to_pdf(self.drawing, self._colours())
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture; the suffix says the format. Returns the path.
+
+        Raises OptionError (MDLC1022) for another suffix than .svg, .png, .pdf.
+        """
+        path = Path(path)
+        writers: dict[str, Callable[[], bytes]] = {
+            ".svg": lambda: self.svg.encode(),
+            ".png": self.png,
+            ".pdf": self.pdf,
+        }
+        if path.suffix.lower() not in writers:
+            raise OptionError(
+                f"a picture cannot be saved as {path.suffix or path.name!r}",
+                hint=f"use one of {', '.join(writers)}",
+                code="MDLC1022",
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(writers[path.suffix.lower()]())
+        return path
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """For Jupyter: HTML that follows the page's theme (unless one was asked for), and SVG."""
+        bundle = {"image/svg+xml": self.svg, "text/plain": repr(self)}
+        return bundle if self.theme else bundle | {"text/html": to_html(self.drawing)}
+
+    def __repr__(self) -> str:
+        return f"<Picture {self.title!r}>"

@@ -1,0 +1,129 @@
+"""Drawing -> SVG text. Text stays text: searchable, selectable; the same bytes on every run.
+
+    to_svg(drawing, LIGHT)                          # '<svg xmlns=… viewBox="0 0 960 540">…</svg>'
+    to_html(drawing)                                # follows the light or dark theme of Jupyter
+
+Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from xml.sax.saxutils import escape, quoteattr
+
+from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Point, Rect
+from minidlc.viz.theme import DARK, LIGHT
+
+SANS = "DejaVu Sans, Verdana, sans-serif"  # Verdana has the widths of DejaVu Sans
+MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+
+# How JupyterLab, VS Code and Colab say that the page around an output is dark.
+_DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", '[theme="dark"]')
+
+Paint = Callable[[str], str]
+
+
+def to_svg(drawing: Drawing, colours: Mapping[str, str]) -> str:
+    """The drawing as a stand-alone SVG document, coloured by one theme."""
+    return _document(drawing, lambda role: colours[role] if role else "none")
+
+
+def to_html(drawing: Drawing) -> str:
+    """The drawing as inline SVG whose colours follow the page: light, or dark as in Jupyter."""
+    svg = _document(drawing, lambda role: f"var(--{_variable(role)})" if role else "none")
+    dark = ", ".join(f"{page} .minidlc" for page in _DARK_PAGES)
+    style = f".minidlc {{{_variables(LIGHT)}}}\n{dark} {{{_variables(DARK)}}}"
+    width = f"max-width:{_number(drawing.width)}px"
+    return f'<div class="minidlc" style="{width}"><style>\n{style}\n</style>\n{svg}</div>'
+
+
+def _variable(role: str) -> str:
+    return "minidlc-" + role.replace(".", "-")
+
+
+def _variables(colours: Mapping[str, str]) -> str:
+    return ";".join(f"--{_variable(role)}:{colour}" for role, colour in colours.items())
+
+
+def _document(drawing: Drawing, paint: Paint) -> str:
+    width, height = _number(drawing.width), _number(drawing.height)
+    title = escape(drawing.title)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" style="max-width:100%;height:auto">',
+        f"<title>{title}</title>",
+        f'<rect width="{width}" height="{height}" fill="{paint("page")}"/>',
+    ]
+    for item in drawing.items:
+        lines += _item(item, paint)
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _item(item: Item, paint: Paint) -> list[str]:
+    match item:
+        case Rect():
+            return [_rect(item, paint)]
+        case Line():
+            return _line(item, paint)
+        case Label():
+            return [_label(item, paint)]
+        case Group(items, hover, kind):
+            inner = [line for child in items for line in _item(child, paint)]
+            start = f"<g class={quoteattr(kind)}>" if kind else "<g>"
+            title = [f"<title>{escape(hover)}</title>"] if hover else []
+            return [start, *title, *inner, "</g>"]
+
+
+def _rect(r: Rect, paint: Paint) -> str:
+    radius = f' rx="{_number(r.radius)}"' if r.radius else ""
+    return (
+        f'<rect x="{_number(r.x)}" y="{_number(r.y)}" width="{_number(r.width)}" '
+        f'height="{_number(r.height)}"{radius} fill="{paint(r.fill)}"'
+        f"{_stroke(r.stroke, r.line_width, r.dash, paint)}/>"
+    )
+
+
+def _stroke(role: str, width: float, dash: str, paint: Paint) -> str:
+    if not role:
+        return ""
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return f' stroke="{paint(role)}" stroke-width="{_number(width)}"{dashes}'
+
+
+def _line(line: Line, paint: Paint) -> list[str]:
+    points = [f"{_number(x)},{_number(y)}" for x, y in line.points]
+    path = f"M{points[0]}{'C' if line.bezier else 'L'}{' '.join(points[1:])}"
+    stroke = _stroke(line.stroke, line.line_width, line.dash, paint)
+    out = [f'<path d="{path}" fill="none"{stroke}/>']
+    if line.arrow:
+        head = " ".join(f"{_number(x)},{_number(y)}" for x, y in arrow_head(line))
+        out.append(f'<polygon points="{head}" fill="{paint(line.stroke)}"/>')
+    return out
+
+
+def arrow_head(line: Line) -> tuple[Point, Point, Point]:
+    """The triangle at the end of a line: its tip, then the two corners behind it."""
+    (x, y) = line.points[-1]
+    back = next((p for p in reversed(line.points) if math.dist(p, (x, y)) > 1e-3), (x - 1, y))
+    angle = math.atan2(y - back[1], x - back[0])
+    size = 7 + 2 * line.line_width
+    corners = ((x - size * math.cos(a), y - size * math.sin(a)) for a in (angle - 0.4, angle + 0.4))
+    left, right = corners
+    return (x, y), left, right
+
+
+def _label(label: Label, paint: Paint) -> str:
+    anchor = "" if label.anchor == "start" else f' text-anchor="{label.anchor}"'
+    bold = ' font-weight="bold"' if label.bold else ""
+    family = MONO if label.mono else SANS
+    return (
+        f'<text x="{_number(label.x)}" y="{_number(label.y)}" font-size="{_number(label.size)}" '
+        f'font-family="{family}"{bold}{anchor} fill="{paint(label.role)}" '
+        f'xml:space="preserve">{escape(label.text)}</text>'
+    )
+
+
+def _number(x: float) -> str:
+    """At most one decimal, no trailing zero, no minus zero."""
+    return f"{round(x, 1) + 0.0:.1f}".removesuffix(".0")
