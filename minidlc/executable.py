@@ -51,7 +51,9 @@ class CompiledKernel:
         origin = self.origin
         if isinstance(origin, Node) and isinstance(origin.op, Fused):
             return print_graph(origin.op.body)
-        inputs = [Input(v.name, v.type) for v in self.lowered.inputs if isinstance(v.type, TensorType)]
+        inputs = [
+            Input(v.name, v.type) for v in self.lowered.inputs if isinstance(v.type, TensorType)
+        ]
         if not isinstance(origin, Node):  # a copy into an output
             return print_graph(Graph.of(self.name, inputs, inputs))
         given = dict(zip(self.lowered.inputs, inputs, strict=True))
@@ -93,7 +95,7 @@ class CompiledKernel:
         run_kernel(self.native, [arrays[p.name] for p in self.loops.params])
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.lowered.kind}"
+        return f"{self.name}: {self.origin.name} = {self.origin.type}, schedule {self.lowered.kind}"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from rich.console import Console
 
 import minidlc as mc
+from minidlc.codegen.asm import count, inner_loops
 from minidlc.executable import CompiledKernel
 from minidlc.expr.types import Array
 from minidlc.loop.interpret import interpret as run_loops
@@ -28,6 +29,7 @@ MODELS = Path(__file__).parent / "models"
 MODEL = MODELS / "mnist_cntk.onnx"
 TOLERANCE = 1e-4  # of the largest expected value
 ROUNDS, CALLS = 21, 200
+WIDTH, COLUMN = 88, 70  # of program text; where file names begin
 
 
 class Screen:
@@ -37,10 +39,13 @@ class Screen:
         self._out, self._number = out, 0
 
     def step(self, name: str, text: str, file: Path | None = None) -> None:
-        """Print one stage: number, name, what happened, the file written."""
+        """Print one stage: number, name, what happened, and on the right the file written."""
         self._number += 1
-        where = f"   {file}" if file is not None else ""
-        self.line(f" {self._number}  {name:<11} {text}{where}")
+        line = f" {self._number}  {name:<11} {text}"
+        if file is not None:
+            fits = len(line) < COLUMN
+            line = f"{line:<{COLUMN}} {file}" if fits else f"{line}\n{'':<{COLUMN}} {file}"
+        self.line(line)
 
     def line(self, text: str = "") -> None:
         """Print one line as it is."""
@@ -50,7 +55,7 @@ class Screen:
         """Print program text, indented and cut to `limit` lines."""
         lines = text.rstrip().splitlines()
         for line in lines[:limit]:
-            self.line(f"        {line}")
+            self.line(f"        {line if len(line) <= WIDTH else line[: WIDTH - 2] + ' …'}")
         if len(lines) > limit:
             self.line(f"        … {len(lines) - limit} lines more")
 
@@ -77,7 +82,7 @@ def tour(directory: Path, out: Console) -> bool:
     _expressed(screen, exe, kernel)
     _scheduled(screen, kernel, directory)
     _lowered(screen, exe)
-    _generated(screen, exe, directory)
+    _generated(screen, exe, kernel, directory)
     good = _ran(screen, exe, model)
     screen.line()
     screen.line(" next: minidlc show, minidlc opt        read: ARCHITECTURE.md, minidlc/driver.py")
@@ -85,7 +90,7 @@ def tour(directory: Path, out: Console) -> bool:
 
 
 def _optimised(screen: Screen, exe: mc.Executable, directory: Path) -> None:
-    (directory / "2_passes.html").write_text(mc.viz.passes(exe.passes), encoding="utf-8")
+    mc.viz.passes(exe.passes).save(directory / "2_passes.html")
     mc.viz.graph(exe.graph).save(directory / "2_graph.svg")
     counts = [f"{r.name} {r.nodes_before}→{r.nodes_after}" for r in exe.passes if r.changed]
     plan = exe.memory_plan
@@ -132,18 +137,22 @@ def _lowered(screen: Screen, exe: mc.Executable) -> None:
         "lower",
         f"the loop IR of {kernel.name} runs as Python: machine code differs by {error:.0e} at most",
     )
+    screen.code(str(kernel.loops))
 
 
-def _generated(screen: Screen, exe: mc.Executable, directory: Path) -> None:
+def _generated(screen: Screen, exe: mc.Executable, kernel: CompiledKernel, directory: Path) -> None:
     lines = sum(len(k.llvm.splitlines()) for k in exe.kernels)
     size = sum(len(k.native.object) for k in exe.kernels)
     (directory / "6_code.ll").write_text("\n".join(k.llvm for k in exe.kernels), encoding="utf-8")
     (directory / "6_code.s").write_text("\n".join(k.asm for k in exe.kernels), encoding="utf-8")
     screen.step(
         "generate",
-        f"{lines} lines of LLVM IR → {size / 1e3:.1f} kB of objects for {mc.target.host()}",
+        f"{lines} lines of LLVM IR → {size / 1e3:.1f} kB of code for {mc.target.host().cpu}",
         directory / "6_code.s",
     )
+    loop = max(inner_loops(kernel.asm), key=lambda text: count(text).fma)
+    screen.line(f"        the inner loop of {kernel.name}, {count(loop).fma} multiply-adds:")
+    screen.code(loop.expandtabs(8), 6)
 
 
 def _ran(screen: Screen, exe: mc.Executable, model: Any) -> bool:

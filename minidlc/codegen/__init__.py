@@ -1,5 +1,6 @@
 """From loops to machine code: LLVM text, objects, one native entry per model.
 
-Reading order: values, positions, memory, expressions, math, statements, llvm, compile, entry.
+Reading order: llvm (the whole), statements, stores, expressions, memory, lanes, positions, values;
+arithmetic, math, polynomials, halves; workspace, outline; compile, cache, entry, asm.
 Treated in course chapter 05_codegen.
 """

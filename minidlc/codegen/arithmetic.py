@@ -14,7 +14,6 @@ from minidlc.codegen.halves import narrow_half, widen_half
 from minidlc.codegen.values import (
     Builder,
     Value,
-    number,
     register_type,
     splat_number,
     suffix,
@@ -143,9 +142,9 @@ class Operators:
         if to.kind == "bool":
             return self._is_not_zero(a)
         if source.is_float and to.is_float:
-            wide = self._convert(_resize("fp", source, to), a, to) if _resize("fp", source, to) else a
-            rounded = Value(wide.text, to, a.width)
-            return self.round_half(rounded) if to.bits == 16 else rounded
+            how = _resize("fp", source, to)
+            wide = self._convert(how, a, to) if how else Value(a.text, to, a.width)
+            return self.round_half(wide) if to.bits == 16 else wide
         if source.is_float:
             sign = "si" if to.kind == "int" else "ui"
             result = suffix(element, a.width)
@@ -253,6 +252,3 @@ def _resize(kind: str, source: DType, to: DType) -> str | None:
     if bits > int(after[1:]):
         return "trunc"
     return "sext" if kind == "sint" else "zext"
-
-
-__all__ = ["Operators", "extreme", "number"]

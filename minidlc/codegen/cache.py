@@ -3,11 +3,11 @@
     cache = KernelCache()
     cache.write(key, llvm_text, object_bytes); cache.read(key)
 
-The folder is MINIDLC_CACHE or the user's cache folder. An entry is one file: magic, checksum, sizes,
-LLVM text (compressed), object. What is truncated, foreign or unreadable counts as absent and is
-written anew; files are replaced as a whole, so several processes may share the folder. Least
-recently used entries go when the folder exceeds its limit. A folder that cannot be written means
-no cache, not an error. Treated in course chapter 05_codegen.
+The folder is MINIDLC_CACHE or the user's cache folder. An entry is one file: magic, checksum,
+sizes, LLVM text (compressed), object. What is truncated, foreign or unreadable counts as absent
+and is written anew; files are replaced as a whole, so several processes may share the folder.
+Least recently used entries go when the folder exceeds its limit. A folder that cannot be written
+means no cache, not an error. Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from minidlc.target import Target
 
 llvm: Any = _llvm  # llvmlite ships no types
 
-LLVM_VERSION = ".".join(map(str, _llvm.llvm_version_info))
+LLVM_VERSION = ".".join(map(str, llvm.llvm_version_info))
 kernel_cache = disk.KernelCache()
 _lock = threading.RLock()  # parsing and printing of one module happen together
 

@@ -58,7 +58,8 @@ def emit_entry(name: str, calls: Sequence[KernelCall]) -> str:
         arguments = ", ".join(f"ptr {p}" for p in places)
         lines.append(f"call void @{call.symbol}({arguments}, i32 %threads)")
     declared = [
-        f"declare void @{symbol}({', '.join(['ptr'] * (n + 1))}, i32)" for symbol, n in arity.items()
+        f"declare void @{symbol}({', '.join(['ptr'] * (n + 1))}, i32)"
+        for symbol, n in arity.items()
     ]
     header = (
         f"define void @{name}(ptr %arena, ptr %inputs, ptr %outputs, ptr %constants, i32 %threads)"

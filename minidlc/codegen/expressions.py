@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from minidlc.codegen.arithmetic import Operators
 from minidlc.codegen.memory import Buffer, Memory
 from minidlc.codegen.positions import Chunk, Positions, mask_text
-from minidlc.codegen.values import Builder, Value
+from minidlc.codegen.values import Builder, Region, Value
 from minidlc.expr.index import Cond, Index, Var
 from minidlc.expr.nodes import (
     Binary,
@@ -91,9 +91,10 @@ class Expressions:
                 return self.call(fn, tuple(self._emit(a, chunk, memo) for a in args))
             case Cast(type, a):
                 return self.ops.cast(self._emit(a, chunk, memo), type)
-            case Select(cond, a, b) if isinstance(cond, Cond):
+            case Select(Cond() as cond, a, b):
                 return self._lazy(cond, a, b, chunk, memo)
             case Select(cond, a, b):
+                assert not isinstance(cond, Cond)
                 test = self._emit(cond, chunk, memo)
                 x, y = self._emit(a, chunk, memo), self._emit(b, chunk, memo)
                 return self.ops.select(test, x, y)
@@ -173,7 +174,7 @@ class Expressions:
         """Both sides in blocks of their own, joined by a phi."""
         labels = [self.b.fresh(stem, "") for stem in ("then", "else", "join")]
         parts: list[tuple[Value, str]] = []
-        regions = []
+        regions: list[Region] = []
         for label, side in zip(labels, (then, other), strict=False):
             with self.b.region(label) as region:
                 value = self.ops.splat(side(), width)
@@ -217,7 +218,7 @@ def varies(e: Expr, lane: Var) -> bool:
             case IndexValue(index):
                 if lane in index.vars():
                     return True
-            case Select(cond) if isinstance(cond, Cond):
+            case Select(Cond() as cond):
                 if lane in cond.vars():
                     return True
             case _:

@@ -34,7 +34,8 @@ def lane_access(index: Index, lane: Var) -> Access:
     answer = dispatch("vectorize", _lane_access)(index, lane)
     if answer not in ("splat", "vector", "gather"):
         raise CodegenError(
-            f"lane mapping of {index} over {lane}: got {answer!r}, expected splat, vector or gather",
+            f"lane mapping of {index} over {lane}: got {answer!r}",
+            notes=("expected 'splat', 'vector' or 'gather'",),
             code="MDLC0803",
         )
     return answer

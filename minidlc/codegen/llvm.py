@@ -49,7 +49,14 @@ def _emit(fn: LoopFunction, target: Target, symbol: str) -> str:
         names.append(f"ptr noalias {name}")
         dims = p.type.dims
         emitter.buffers[p.name] = Buffer(p.name, p.type.dtype, dims, strides(dims, None), name)
-    emitter.emit(fn.body)
+    try:
+        emitter.emit(fn.body)
+    except RecursionError:
+        raise CodegenError(
+            f"{fn.name}: an expression or loop nest is too deep",
+            hint="keep parts of the expression in buffers",
+            code="MDLC0815",
+        ) from None
     emitter.b.line("ret void")
     arguments = ", ".join([*names, "ptr %.workspace", "i32 %.threads"])
     module.function(f"define void @{symbol}({arguments})", emitter.b.text())

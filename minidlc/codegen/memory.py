@@ -61,6 +61,11 @@ class Memory:
         key = (buffer.name, index, buffer.strides)
         found = self._flat.get(key)
         if found is None:
+            if len(index) != len(buffer.dims):
+                raise CodegenError(
+                    f"{buffer.name!r} has {len(buffer.dims)} dimensions, got {len(index)} indices",
+                    code="MDLC0812",
+                )
             found = Index((), 0)
             for e, stride in zip(index, buffer.strides, strict=True):
                 found = found + stride * e
@@ -83,7 +88,8 @@ class Memory:
         const, parts = self.positions.split(flat)
         if buffer.scope is Scope.REGISTER and parts:
             raise CodegenError(
-                f"register buffer {buffer.name!r} is accessed at an offset that is no constant: {flat}",
+                f"register buffer {buffer.name!r} is accessed at an offset that is no constant: "
+                f"{flat}",
                 hint="unroll the loops around it, or use scope 'stack'",
                 code="MDLC0804",
             )
@@ -189,7 +195,7 @@ class Memory:
 
     def _ends_row(self, buffer: Buffer, index: tuple[Index, ...], chunk: Chunk) -> bool:
         """True if the lanes beyond the iterations all fall into the padding of the row."""
-        if self.flat(buffer, index[:-1] + (Index((), 0),)).coefficient(chunk.var):
+        if self.flat(buffer, (*index[:-1], Index((), 0))).coefficient(chunk.var):
             return False
         first = self.positions.scalar(index[-1])
         row = buffer.strides[-2] if len(buffer.strides) > 1 else first

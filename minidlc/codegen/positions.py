@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from minidlc.codegen.values import Builder, lane_numbers
+from minidlc.codegen.values import Builder, lane_numbers, splat_number
 from minidlc.expr.index import (
     Atom,
     Cond,
@@ -150,15 +150,16 @@ class Positions:
 
     def _divide(self, x: str, c: int, type: str, a: Index, quotient: bool) -> str:
         """Floor division or remainder by the constant c > 0, of i64 or a vector of them."""
-        by = str(c) if type == "i64" else f"splat (i64 {c})"
+        width = 0 if type == "i64" else int(type[1:].split()[0])
+        by, zero = splat_number(c, "i64", width), splat_number(0, "i64", width)
         if c & (c - 1) == 0:
-            shift = str(c.bit_length() - 1) if type == "i64" else f"splat (i64 {c.bit_length() - 1})"
-            low = str(c - 1) if type == "i64" else f"splat (i64 {c - 1})"
-            return self._op(f"ashr {type} {x}, {shift}" if quotient else f"and {type} {x}, {low}", x)
+            shift = splat_number(c.bit_length() - 1, "i64", width)
+            low = splat_number(c - 1, "i64", width)
+            text = f"ashr {type} {x}, {shift}" if quotient else f"and {type} {x}, {low}"
+            return self._op(text, x)
         span = self.span(a)
         if span is not None and span[0] >= 0:
             return self._op(f"{'udiv' if quotient else 'urem'} {type} {x}, {by}", x)
-        zero = "0" if type == "i64" else "zeroinitializer"
         mask = type.replace("i64", "i1")
         rest = self._op(f"srem {type} {x}, {by}", x)
         negative = self._op(f"icmp slt {type} {rest}, {zero}", rest)

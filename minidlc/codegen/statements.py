@@ -14,18 +14,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from minidlc.codegen.arithmetic import Operators
-from minidlc.codegen.expressions import Expressions, split_condition, under, varies
+from minidlc.codegen.expressions import Expressions, split_condition, under
 from minidlc.codegen.math import Functions
 from minidlc.codegen.memory import Buffer, Memory
 from minidlc.codegen.module import Module, stem
 from minidlc.codegen.outline import call_parallel, load_context
 from minidlc.codegen.positions import Chunk, Positions, Scalar
-from minidlc.codegen.reductions import reduction_operand
-from minidlc.codegen.values import Builder, Value, lane_numbers, memory_type
+from minidlc.codegen.stores import Stores, loads
+from minidlc.codegen.values import Builder, lane_numbers, memory_type
 from minidlc.codegen.workspace import WorkspaceSize, local_bytes, power_of_two, strides, where
-from minidlc.expr.index import Cond, Index
-from minidlc.expr.nodes import Expr, Load, walk as walk_expr
-from minidlc.expr.types import TensorType, bool_
+from minidlc.expr.index import Cond
+from minidlc.expr.types import TensorType
 from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Scope, Stmt, Store, walk
 from minidlc.support.errors import CodegenError
 from minidlc.target import Target
@@ -53,6 +52,7 @@ class Emitter:
         self.expressions = Expressions(
             self.b, self.positions, self.memory, self.ops, self.buffers, functions.call
         )
+        self.stores = Stores(self.b, self.memory, self.ops, self.expressions)
         self.chunk: Chunk | None = None
         self.workspace, self.workspace_used = "%.workspace", 0
         self.threads: str | None = "%.threads"  # None inside a parallel loop
@@ -65,7 +65,7 @@ class Emitter:
                 for child in stmts:
                     self.emit(child)
             case Store():
-                self._store(s)
+                self.stores.emit(s, self.chunk)
             case Alloc():
                 self._alloc(s)
             case If(cond, body):
@@ -122,7 +122,11 @@ class Emitter:
         """A loop from `first` to `end`, whose body emits `s`."""
         for written in {x.buffer for x in walk(s) if isinstance(x, Store)}:
             self.b.forget(written)
-        before, head, exit = self.b.block, self.b.fresh(f"loop.{name}", ""), self.b.fresh("exit", "")
+        before, head, exit = (
+            self.b.block,
+            self.b.fresh(f"loop.{name}", ""),
+            self.b.fresh("exit", ""),
+        )
         with self.b.region(head) as region:
             i = self.b.fresh(name)
             self.b.define(i)
@@ -219,9 +223,7 @@ class Emitter:
 
     def _uses_registers(self, s: Stmt) -> bool:
         names = {x.buffer for x in walk(s) if isinstance(x, Store)} | _loaded(s)
-        return any(
-            n in self.buffers and self.buffers[n].scope is Scope.REGISTER for n in names
-        )
+        return any(n in self.buffers and self.buffers[n].scope is Scope.REGISTER for n in names)
 
     # conditions
 
@@ -255,70 +257,6 @@ class Emitter:
         body()
         self.chunk = chunk
 
-    # stores
-
-    def _store(self, s: Store) -> None:
-        buffer, chunk = self.expressions.buffer(s.buffer), self.chunk
-        if s.stage:
-            self.b.comment(f"stage {s.stage}")
-        if len(s.index) != len(buffer.dims):
-            raise CodegenError(
-                f"{s.buffer!r} has {len(buffer.dims)} dimensions, stored at {len(s.index)} indices",
-                code="MDLC0812",
-            )
-        flat = self.memory.flat(buffer, s.index)
-        if chunk is None:
-            self.memory.store_scalar(buffer, flat, self.expressions.emit(s.value, None))
-        elif self.memory.lane(flat, chunk)[0] == "splat":
-            self._store_one(s, buffer, flat, chunk)
-        else:
-            value = self.ops.splat(self.expressions.emit(s.value, chunk), chunk.width)
-            self.memory.store_lanes(buffer, s.index, value, chunk)
-
-    def _store_one(self, s: Store, buffer: Buffer, flat: Index, chunk: Chunk) -> None:
-        """All lanes store to one element: a horizontal reduction, or the same value."""
-        operand = reduction_operand(s)
-        if operand is not None:
-            op, e = operand
-            lanes = self.ops.splat(self.expressions.emit(e, chunk), chunk.width)
-            if chunk.mask is not None:
-                mask = Value(chunk.mask, bool_, chunk.width)
-                identity = self.ops.identity(op, lanes.dtype, chunk.width)
-                lanes = self.ops.select(mask, lanes, identity)
-            old = Load(s.buffer, s.index, buffer.dtype)
-
-            def accumulate() -> None:
-                start = self.expressions.emit(old, None)
-                self.memory.store_scalar(buffer, flat, self.ops.reduce(op, start, lanes))
-
-            self._if_any(chunk, accumulate)
-            return
-        if varies(s.value, chunk.var) or s.buffer in _loads(s.value):
-            raise CodegenError(
-                f"the lanes of {chunk.var.name!r} store different values to one element of "
-                f"{s.buffer!r}",
-                hint="a vectorised reduction has the form S[i] = S[i] + e",
-                code="MDLC0805",
-            )
-        self._if_any(
-            chunk,
-            lambda: self.memory.store_scalar(buffer, flat, self.expressions.emit(s.value, None)),
-        )
-
-    def _if_any(self, chunk: Chunk, body: Callable[[], None]) -> None:
-        """Run `body` if some lane is on; without a test of the program one always is."""
-        if not chunk.guarded or chunk.mask is None:
-            body()
-            return
-        some = self.ops.any(Value(chunk.mask, bool_, chunk.width))
-        then, exit = self.b.fresh("then", ""), self.b.fresh("endif", "")
-        with self.b.region(then) as region:
-            body()
-            self.b.line(f"br label %{exit}")
-        self.b.line(f"br i1 {some}, label %{then}, label %{exit}")
-        self.b.append(region)
-        self.b.label(exit)
-
     # allocations
 
     def _alloc(self, s: Alloc) -> None:
@@ -333,7 +271,9 @@ class Emitter:
         used, outer = self.workspace_used, self.buffers.get(s.buffer)
         if scope is Scope.ARENA:
             text = f"getelementptr i8, ptr {self.workspace}, i64 {used}"
-            pointer = self.b.pure(text, self.workspace, stem=stem(s.buffer)) if used else self.workspace
+            pointer = (
+                self.b.pure(text, self.workspace, stem=stem(s.buffer)) if used else self.workspace
+            )
             self.workspace_used += local_bytes(s.type, self.lanes)
         else:
             pointer = self._on_stack(s.buffer, s.type)
@@ -347,6 +287,10 @@ class Emitter:
         del self.buffers[s.buffer]
         if outer is not None:
             self.buffers[s.buffer] = outer
+
+    def _in_workspace(self, offset: int, name: str) -> str:
+        text = f"getelementptr i8, ptr {self.workspace}, i64 {offset}"
+        return self.b.pure(text, self.workspace, stem=name) if offset else self.workspace
 
     def _on_stack(self, name: str, type: TensorType) -> str:
         """Stack memory, the same one for every copy of an unrolled allocation."""
@@ -380,8 +324,7 @@ class Emitter:
                 )
         outer = {n: x for n, x in self.positions.bound.items() if isinstance(x, str)}
         body = self.module.fresh(f"{stem(s.var.name)}.body")
-        start = f"getelementptr i8, ptr {self.workspace}, i64 {self.workspace_used}"
-        slots = [("ptr", self.b.pure(start, self.workspace))]
+        slots = [("ptr", self._in_workspace(self.workspace_used, "scratch"))]
         slots += [("ptr", b.pointer) for b in shared] + [("i64", x) for x in outer.values()]
         call_parallel(self.b, body, slots, extent, str(self.threads))
         self._outline(s, body, shared, list(outer), slots)
@@ -389,7 +332,12 @@ class Emitter:
             self.b.forget(name)
 
     def _outline(
-        self, s: For, name: str, shared: list[Buffer], outer: list[str], slots: list[tuple[str, str]]
+        self,
+        s: For,
+        name: str,
+        shared: list[Buffer],
+        outer: list[str],
+        slots: list[tuple[str, str]],
     ) -> None:
         """Emit the body of a parallel loop as a function of a range of iterations."""
         inner = Emitter(self.module, self.target, self.spilled)
@@ -417,9 +365,5 @@ class Emitter:
         self.module.function(f"define internal void @{name}({arguments})", inner.b.text())
 
 
-def _loads(e: Expr) -> set[str]:
-    return {n.buffer for n in walk_expr(e) if isinstance(n, Load)}
-
-
 def _loaded(s: Stmt) -> set[str]:
-    return set[str]().union(*(_loads(x.value) for x in walk(s) if isinstance(x, Store)))
+    return set[str]().union(*(loads(x.value) for x in walk(s) if isinstance(x, Store)))

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from minidlc.graph.types import TupleType, Type
 from minidlc.support import extension
 from minidlc.support.errors import CompileError, TypeRuleError, VerifyError
 from minidlc.support.locations import Loc, caller
+from minidlc.support.options import convert, hints
 
 
 class ValueOps:
@@ -210,12 +211,29 @@ def apply(op_name: str, *inputs: object, **attributes: Any) -> Node:
             return thing.staged(op_name, inputs, attributes)
     cls = op_class(op_name)
     try:
-        op = cls(**attributes)
-    except TypeError as e:
+        op = cls(**_converted(cls, attributes))
+    except CompileError as e:
+        raise e.at(caller()) from None
+    except (TypeError, ValueError) as e:
         message = str(e).replace(f"{cls.__name__}.__init__() ", "")
         raise TypeRuleError(f"{op_name}: {message}", loc=caller(), code="MDLC0208") from None
     like = next((t.dtype for t in map(_type_of, inputs) if isinstance(t, TensorType)), None)
     return build(op, tuple(_as_value(v, like) for v in inputs))
+
+
+def _converted(cls: type[Op], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of the kinds that the class declares: a list becomes a tuple, 'f32' a DType."""
+    wanted = hints(cls)
+    values: dict[str, Any] = {}
+    for name, value in attributes.items():
+        plain = cast(object, value.item() if isinstance(value, np.generic) else value)
+        try:
+            values[name] = (
+                dtype(plain) if wanted.get(name) is DType else convert(plain, wanted.get(name, Any))
+            )
+        except ValueError as e:
+            raise ValueError(f"attribute {name!r}: {e}, got {value!r}") from None
+    return values
 
 
 def _type_of(thing: object) -> Type | None:

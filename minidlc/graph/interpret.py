@@ -49,7 +49,7 @@ def _interpret(graph: Graph, inputs: Inputs) -> list[Array]:
     remaining = _reads(graph)
     for node in graph.nodes:
         values[node] = _run(node, values, sizes)
-        for value in (*node.inputs, node):
+        for value in dict.fromkeys((*node.inputs, node)):
             if value is not None and _is_last_read(value, node, remaining):
                 values.pop(value, None)  # nobody reads it again: free the memory early
     return [np.array(_value_of(output, values), order="C") for output in graph.outputs]

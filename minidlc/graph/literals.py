@@ -16,12 +16,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from minidlc.expr.index import Index, Var, maximum, minimum
 from minidlc.expr.types import DTYPES, Array, Dim, DType, TensorType, dtype
-from minidlc.graph.graph import Graph
+from minidlc.graph.graph import Constant, Graph
 from minidlc.graph.types import TupleType, Type
 from minidlc.support.errors import CompileError, ParseError, nearest
 from minidlc.support.source import Source
@@ -30,6 +31,10 @@ Attribute: TypeAlias = (
     "bool | int | float | str | DType | TensorType | Graph | tuple[Attribute, ...] | None"
 )
 RESERVED = (*DTYPES, "nan", "inf", "const")  # names with a meaning of their own in text
+CHECKSUM = 16  # hex digits of the SHA-256 by which text names a large constant
+# Large constants of the texts printed in this process, while they live: the checksum in the text
+# is enough to find them, so a printed graph parses back without its weights being handed over.
+PRINTED: WeakValueDictionary[str, Constant] = WeakValueDictionary()
 _MAX_RANK = 64  # NumPy's
 
 

@@ -19,7 +19,7 @@ from dataclasses import MISSING, dataclass, field, fields
 
 from minidlc.expr.types import Array, TensorType, bf16
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, build
-from minidlc.graph.literals import Reader
+from minidlc.graph.literals import PRINTED, Reader
 from minidlc.graph.op import Op, op_class
 from minidlc.graph.types import TupleType, Type
 from minidlc.support import extension
@@ -36,6 +36,8 @@ extension.declare("parse", "(text, weights, file) -> Graph", "reader of graph te
 def parse(text: str, weights: Mapping[str, Array] | None = None, *, file: str = "<text>") -> Graph:
     """Read graph text (extension point `parse`); `weights` holds its large constants by name.
 
+    Without `weights`, large constants are those of a graph printed in this process that still
+    lives, found by their checksums: `parse(str(g)) == g`.
     Raises ParseError (MDLC03xx), and TypeRuleError where inputs do not fit an op.
     """
     return extension.dispatch("parse", _parse)(text, weights or {}, file)
@@ -215,7 +217,10 @@ class _Function:
         except OptionError as e:
             raise self._error(call.func, e.message, "0305", e.hint) from None
         for k in call.keywords:
-            given[k.arg or "**"] = self._attribute(cls, k)
+            value = self._attribute(cls, k)
+            if k.arg in given:
+                raise self._error(k, f"attribute {k.arg!r} is given twice", "0306")
+            given[k.arg or "**"] = value
         for f in fields(cls):
             if f.name not in given and f.default is MISSING and f.default_factory is MISSING:
                 raise self._error(call, f"{name} needs the attribute {f.name!r}", "0306")
@@ -261,10 +266,11 @@ class _Function:
                     checksum = text
                 case _:
                     raise self._error(k, 'expected sha256="…"', "0311")
-        if key not in self.weights:
+        printed = PRINTED.get(checksum)
+        if key not in self.weights and printed is None:
             hint = nearest(key, self.weights) or "parse(text, weights={name: array})"
             raise self._error(call, f"no weights named {key!r}", "0312", hint)
-        array = self.weights[key]
+        array = self.weights[key] if key in self.weights or printed is None else printed.array
         if type.dtype == bf16 and array.dtype.name == "uint16":
             array = array.view(bf16.numpy)  # .npz files do not know bf16
         constant = Constant(key, array)

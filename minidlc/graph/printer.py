@@ -17,14 +17,13 @@ from dataclasses import MISSING, dataclass, field, fields
 
 from minidlc.expr.types import Array
 from minidlc.graph.graph import PRINTER, Constant, Graph, Node, Value
-from minidlc.graph.literals import RESERVED, write_array, write_attribute
+from minidlc.graph.literals import CHECKSUM, PRINTED, RESERVED, write_array, write_attribute
 from minidlc.graph.op import Op
 from minidlc.graph.types import TupleType
 from minidlc.support import extension
 from minidlc.support.names import Names, identifier
 
 INLINE = 16  # constants of up to so many elements are written out
-CHECKSUM = 16  # hex digits of the SHA-256 of larger ones
 WIDTH = 100
 _INDENT = "    "
 
@@ -140,6 +139,7 @@ class _Function:
         key = self.printer.weight_names.fresh(name)
         self.printer.weights[key] = array
         checksum = constant.sha256[:CHECKSUM]
+        PRINTED[checksum] = constant
         return f'{name}: {constant.type} = const("{key}", sha256="{checksum}")'
 
     def _call(self, node: Node) -> str:

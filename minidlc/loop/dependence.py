@@ -67,9 +67,9 @@ def _agreed(x: Index, y: Index, a: Access, b: Access, var: Var, ranges: Ranges) 
     g*(f(v) - f(w)) = s - r is a multiple of g, so it is 0 if |s - r| < g, whatever the loops
     inside do.
     """
-    part, other = _with(x, var), _with(y, var)
+    part = Index(tuple((t, k) for t, k in x.terms if var in Index.of(t).vars()), 0)
     inner = {v for v, _ in (*a.loops, *b.loops)} - {var}
-    if part != other or not part.terms or part.vars() & inner:
+    if not part.terms or part.vars() & inner:
         return []
     g = math.gcd(*(k for _, k in part.terms))
     x_low, x_high = bounds(x - part, a.loops, ranges)
@@ -78,11 +78,6 @@ def _agreed(x: Index, y: Index, a: Access, b: Access, var: Var, ranges: Ranges) 
     if one is None or two is None or max(one[1], two[1]) >= g:
         return []
     return [Index(tuple((atom, k // g) for atom, k in part.terms), 0)]
-
-
-def _with(e: Index, var: Var) -> Index:
-    """The terms of `e` that depend on `var`."""
-    return Index(tuple((t, k) for t, k in e.terms if var in Index.of(t).vars()), 0)
 
 
 def _tell(var: Var, known: list[Index]) -> bool:

@@ -83,7 +83,13 @@ def _bind(fn: LoopFunction, arrays: Mapping[str, Array]) -> dict[str, int]:
 
 
 class _Lazy(ast.NodeTransformer):
-    """Where Python means something else: select is lazy, floats are f32, loops have names."""
+    """Where Python means something else: select is lazy, floats are f32, loops have names.
+
+    Python allows 20 nested blocks, so each tenth loop inward starts a function of its own.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id in DTYPES:
@@ -100,11 +106,18 @@ class _Lazy(ast.NodeTransformer):
             return ast.Call(ast.Name("f32", ast.Load()), [node], [])
         return node
 
-    def visit_For(self, node: ast.For) -> ast.AST:
+    def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        self.depth += 1
         self.generic_visit(node)
+        self.depth -= 1
         if isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name):
             node.iter.args.append(ast.Constant(node.target.id))
-        return node
+        if self.depth % 10 < 9:
+            return node
+        inner = ast.parse("def inner_loops():\n    pass\ninner_loops()").body
+        assert isinstance(inner[0], ast.FunctionDef)
+        inner[0].body = [node]
+        return inner
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)

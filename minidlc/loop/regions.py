@@ -84,15 +84,15 @@ def regions(s: Stmt, buffer: str, mode: str, ranges: Ranges | None = None) -> Bo
     it to the buffer. Loops inside are taken to run at least once.
     """
     around = ranges or {}
-    axes: list[dict[_Group, Interval]] = []
+    axes: list[dict[_Group, Interval]] | None = None
     for access in accesses(s):
         if access.buffer == buffer and ("w" if access.write else "r") in mode:
-            axes = axes or [{} for _ in access.index]
+            axes = [{} for _ in access.index] if axes is None else axes
             for spread, e in zip(axes, access.index, strict=True):
                 key = (e - e.const, access.loops)
                 low, high = spread.get(key, (e.const, e.const))
                 spread[key] = (min(low, e.const), max(high, e.const))
-    return tuple(_hull(spread, around) for spread in axes) if axes else None
+    return None if axes is None else tuple(_hull(spread, around) for spread in axes)
 
 
 _Group: TypeAlias = tuple[Index, tuple[tuple[Var, Index], ...]]

@@ -40,7 +40,7 @@ from minidlc.support.errors import VerifyError, nearest
 
 
 def verify_function(fn: LoopFunction) -> LoopFunction:
-    """Return `fn` if every invariant holds, else raise VerifyError (MDLC0450 .. MDLC0459)."""
+    """Return `fn` if every invariant holds, else raise VerifyError (MDLC0450 .. MDLC0458)."""
     buffers: dict[str, TensorType] = {}
     for p in fn.params:
         if p.name in buffers:

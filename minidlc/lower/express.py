@@ -93,7 +93,12 @@ def _stages(node: Node, env: dict[Value, Tensor]) -> tuple[tuple[Tensor, ...], T
         outputs, kind = node.op.outputs(*(t for t in tensors if t is not None)), node.op.anchor
     else:
         outputs, kind = (express(node.op, tensors),), node.op.schedule
-    return outputs, _anchor(outputs[-1], tensors), kind
+    anchor = _anchor(outputs[-1], tensors)
+    if anchor is None:  # a sum over no axis, for example
+        kind = "injective"
+    elif not anchor.axes:  # one number: no tile to speak of
+        kind = "reduction"
+    return outputs, anchor, kind
 
 
 def _anchor(output: Tensor, inputs: Sequence[Tensor | None]) -> Tensor | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from minidlc.codegen.entry import Operand
 from minidlc.expr.types import Array, TensorType
-from minidlc.graph import Constant, Graph, Input, Node, TupleType, Value
+from minidlc.graph import Constant, Fused, Graph, Input, Node, TupleType, Value
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
 from minidlc.lower.memory import BufferRequest, plan_memory
 from minidlc.ops.movement import GetItem
@@ -113,7 +113,8 @@ def _calls(
     for node in graph.nodes:
         if node.op.is_view or isinstance(node.op, GetItem):
             continue
-        kernel = lower_node(node, fresh(node.name), target, fast=fast)
+        name = node.op.body.name if isinstance(node.op, Fused) else node.op.name
+        kernel = lower_node(node, fresh(name), target, fast=fast)
         results = len(node.type.items) if isinstance(node.type, TupleType) else 1
         calls.append((kernel, tuple((node, i) for i in range(results))))
     places = _Places(graph)

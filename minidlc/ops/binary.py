@@ -201,14 +201,14 @@ class Where(Elementwise):
     def scalar(self, c: Expr, a: Expr, b: Expr) -> Expr:
         return select(c, a, b)
 
-    def reference(self, c: Values, a: Values, b: Values) -> Values:
-        return np.where(c, a, b)
+    def reference(self, *inputs: Values) -> Values:
+        return np.where(*inputs)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every element type on both sides of a random mask."""
         for _, (mask, a, b) in samples.elementwise(3, cls.takes, cls.domain, specials=False):
-            yield Example(cls(), (mask < 0 if mask.dtype != bool else mask, a, b), 0, 0)
+            yield Example(cls(), (np.asarray(mask < 0 if mask.dtype != bool else mask), a, b), 0, 0)
 
 
 @register_op
@@ -235,8 +235,8 @@ class CastTo(Unary):
             return compare("!=", x, const(0, x.dtype))
         return to(self.to, x)
 
-    def reference(self, x: Values) -> Values:
-        return convert(x, self.to.numpy)
+    def reference(self, *inputs: Values) -> Values:
+        return convert(inputs[0], self.to.numpy)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -252,8 +252,10 @@ def convert(x: Values, target: np.dtype[np.generic]) -> Values:
     """NumPy's astype with the out-of-range rule of `cast`."""
     source, element = dtype(x.dtype), dtype(target)
     if source.is_float and element.is_integer:
-        info = np.iinfo(target)
-        wide_x = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        info = np.iinfo(target.name)
+        wide_x = np.trunc(
+            np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        )
         inside = (wide_x >= float(info.min)) & (wide_x < float(info.max) + 1.0)
         limits = np.where(wide_x < 0, np.array(info.min, target), np.array(info.max, target))
         return np.where(inside, np.where(inside, wide_x, 0).astype(target), limits)

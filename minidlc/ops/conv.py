@@ -28,7 +28,7 @@ from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
 @register_op
 @dataclass(frozen=True)
 class Conv(Op):
-    """conv(x, w, b)[n, o, h, w] = b[o] + sum over c, kh, kw of x'[n, c, s*h + d*kh, …] * w[o, c, kh, kw].
+    """conv(x, w, b)[n, o, h, …] = b[o] + sum over c, kh, … of x'[n, c, s*h + d*kh, …] * w[o, c, kh, …].
 
     x' is x with a border of zeros (`pads`: begins, then ends), s the strides, d the dilations.
     With `group` = g, output channel o reads only the channels of its group; () means ones, zeros.
@@ -59,7 +59,9 @@ class Conv(Op):
         if self.group < 1 or outputs % self.group:
             rules.fail(self, f"group {self.group} does not divide {outputs} outputs", rules.RANGE)
         if not rules.same_dim(x.shape[1], per_group * self.group):
-            text = f"x has {x.shape[1]} channels, w wants {per_group} for each of {self.group} groups"
+            text = (
+                f"x has {x.shape[1]} channels, w wants {per_group} for each of {self.group} groups"
+            )
             hint = None
             if isinstance(x.shape[1], int) and x.shape[1] % per_group == 0:
                 hint = f"group={x.shape[1] // per_group} would fit"
@@ -100,13 +102,7 @@ class Conv(Op):
 
         y = compute(out.dims, product, self.name, axes=axes)
         if b is not None:
-            sums = y
-            y = compute(
-                out.dims,
-                lambda n, o, *at: sums[(n, o, *at)] + load(b, (o,)),
-                "bias",
-                axes=axes,
-            )
+            y = _with_bias(y, b)
         return rounded(y, out.dtype, "rounded")
 
     @classmethod
@@ -132,3 +128,10 @@ class Conv(Op):
         for element, bound in (("f64", 1e-11), ("f16", 1e-2), ("bf16", 1e-1)):
             inputs = tuple(samples.array(s, element) for s in ((1, 3, 6, 6), (4, 3, 3, 3), (4,)))
             yield Example(cls(pads=(1, 1, 1, 1)), inputs, bound, bound)
+
+
+def _with_bias(sums: Tensor, b: Tensor) -> Tensor:
+    def body(*index: Index) -> Expr:
+        return sums[index] + load(b, index[1:2])
+
+    return compute(sums.shape, body, "bias", axes=sums.axes)

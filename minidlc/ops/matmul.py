@@ -15,11 +15,11 @@ import numpy as np
 
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr
-from minidlc.expr.types import TensorType, dtype
+from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Value, apply
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.elementwise import broadcast_index, load, rounded, wide, widened
+from minidlc.ops.elementwise import broadcast_index, load, rounded, widened
 from minidlc.ops.rules import Values
 from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
 
@@ -117,11 +117,11 @@ class Gemm(Op):
         rules.rank(self, "a", a, 2)
         rules.rank(self, "b", b, 2)
         m, k = reversed(a.shape) if self.transA else a.shape
-        l, n = reversed(b.shape) if self.transB else b.shape
-        if not rules.same_dim(k, l):
+        rows, n = reversed(b.shape) if self.transB else b.shape
+        if not rules.same_dim(k, rows):
             fits = rules.same_dim(k, n)
             hint = f"transB={not self.transB} would fit" if fits else None
-            rules.fail(self, f"inner dimensions differ: {k} != {l}", rules.DIMS, hint)
+            rules.fail(self, f"inner dimensions differ: {k} != {rows}", rules.DIMS, hint)
         out = TensorType(element, (m, n))
         if c is not None and not _fits(rules.broadcast(self, out, c), (m, n)):
             rules.fail(self, f"c: {c} does not broadcast to {out}", rules.DIMS)

@@ -166,7 +166,9 @@ class Concat(Op):
         ):  # fmt: skip
             arrays = tuple(samples.array(s, seed=n) for n, s in enumerate(shapes))
             yield Example(cls(axis), arrays, 0, 0)
-        yield Example(cls(0), (samples.array((2,), "i64"), samples.array((3,), "i64", seed=1)), 0, 0)
+        yield Example(
+            cls(0), (samples.array((2,), "i64"), samples.array((3,), "i64", seed=1)), 0, 0
+        )
 
 
 @register_op

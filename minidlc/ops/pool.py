@@ -30,12 +30,12 @@ from minidlc.te.tensor import Tensor, compute
 
 def lowest(element: DType) -> float | int:
     """What a maximum starts from."""
-    return -np.inf if element.is_float else int(np.iinfo(element.numpy).min)
+    return -np.inf if element.is_float else int(np.iinfo(element.numpy.name).min)
 
 
 @dataclass(frozen=True)
 class Pool(Op):
-    """Base: attributes and type rule of a pool; () means ones (strides, dilations), zeros (pads)."""
+    """Base: attributes and type rule; () means ones (strides, dilations) or zeros (pads)."""
 
     pattern = Pattern.OUT_FUSABLE
     schedule = "pool"
@@ -60,7 +60,9 @@ class Pool(Op):
         rules.elements(self, self.takes, x)
         rules.rank(self, "x", x, 3, 4, 5)
         if len(self.kernel_shape) != x.rank - 2:
-            text = f"kernel_shape {self.kernel_shape} has not one entry for each spatial axis of {x}"
+            text = (
+                f"kernel_shape {self.kernel_shape} has not one entry for each spatial axis of {x}"
+            )
             rules.fail(self, text, rules.RANGE)
         window = self.window
         for pad, extent in zip(window.pads, window.extents * 2, strict=True):
@@ -133,7 +135,9 @@ class MaxPool(Pool):
         """Those of every pool, and integers."""
         yield from super().examples()
         for element in ("i8", "u8"):
-            yield Example(cls((2, 2), (2, 2), (1, 1, 1, 1)), (samples.array((1, 1, 6, 6), element, -9, 9),))
+            yield Example(
+                cls((2, 2), (2, 2), (1, 1, 1, 1)), (samples.array((1, 1, 6, 6), element, -9, 9),)
+            )
 
 
 @register_op

@@ -22,7 +22,7 @@ from minidlc.expr.types import DType, TensorType, dtype
 from minidlc.graph.graph import Value, apply
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.elementwise import axis_names, load, rounded, to, wide, widened
+from minidlc.ops.elementwise import axis_names, load, rounded, to, widened
 from minidlc.ops.rules import Values
 from minidlc.te import tensor as te
 from minidlc.te.tensor import Tensor, compute
@@ -33,7 +33,9 @@ def reduce_over(
 ) -> Tensor:
     """The stage `name[…] = kind over axes of x[…]`, in the type that x is computed in."""
     reduced = {a: te.reduce_axis(x.shape[a], f"r{n}") for n, a in enumerate(axes)}
-    shape = [1 if d in reduced else n for d, n in enumerate(x.shape) if keepdims or d not in reduced]
+    shape = [
+        1 if d in reduced else n for d, n in enumerate(x.shape) if keepdims or d not in reduced
+    ]
 
     def body(*index: Index) -> Expr:
         kept = iter(index)
@@ -124,7 +126,7 @@ class Prod(Reduction):
 @register_op
 @dataclass(frozen=True)
 class Max(Reduction):
-    """max(x)[…] = maximum over `axes` of x, NaN if any is NaN; of nothing -inf, or the lowest int."""
+    """max(x)[…] = maximum over `axes` of x, NaN if any is NaN; of nothing the lowest value."""
 
     onnx = "ReduceMax"
     combine = te.max
@@ -136,7 +138,7 @@ class Max(Reduction):
 @register_op
 @dataclass(frozen=True)
 class Min(Reduction):
-    """min(x)[…] = minimum over `axes` of x, NaN if any is NaN; of nothing inf, or the highest int."""
+    """min(x)[…] = minimum over `axes` of x, NaN if any is NaN; of nothing the highest value."""
 
     onnx = "ReduceMin"
     combine = te.min
@@ -181,7 +183,7 @@ class Mean(Reduction):
 def _limit(element: DType, sign: int) -> Any:
     if element.is_float:
         return element.numpy.type(sign * np.inf)
-    info = np.iinfo(element.numpy)
+    info = np.iinfo(element.numpy.name)
     return info.max if sign > 0 else info.min
 
 
@@ -243,7 +245,7 @@ class Softmax(Op):
 @register_op
 @dataclass(frozen=True)
 class LogSoftmax(Op):
-    """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max over j of x[j]."""
+    """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max of all x[j]."""
 
     onnx = "LogSoftmax"
     kind = OpKind.COMPOSITE

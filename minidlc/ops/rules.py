@@ -1,4 +1,4 @@
-"""Checks that type rules share: each raises a TypeRuleError that names the op, the values, the rule.
+"""Checks that type rules share: each raises a TypeRuleError naming the op, values and the rule.
 
     rules.elements(self, "float", a, b)             # one element type, a float: f32
     rules.broadcast(self, a, b)                     # (4, 1) and (3,) -> (4, 3)

@@ -48,7 +48,7 @@ def array(
     key = repr((tuple(shape), element.name, low, high, seed))
     rng = np.random.default_rng(zlib.crc32(key.encode()))
     if element == bool_:
-        return rng.random(tuple(shape)) < 0.5
+        return np.asarray(rng.random(tuple(shape)) < 0.5)
     if element.kind == "uint":
         low, high = max(low, 0.0), max(high, 1.0)
     values = rng.uniform(low, high, tuple(shape))
@@ -63,7 +63,7 @@ def special(element: DType | str) -> NDArray[Any]:
             return np.array(SPECIAL).astype(element.numpy)
     if element == bool_:
         return np.array([False, True])
-    info = np.iinfo(element.numpy)
+    info = np.iinfo(element.numpy.name)
     values = [v for v in EDGES if v >= info.min]
     return np.array([*values, info.min, info.max, info.max - 1], element.numpy)
 

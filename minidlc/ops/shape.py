@@ -12,9 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
 
 from minidlc.expr.index import Index
 from minidlc.expr.types import TensorType

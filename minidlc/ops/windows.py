@@ -105,7 +105,8 @@ class Window:
     def axes(self) -> tuple[ReduceAxis, ...]:
         """Reduction axes kd, kh, kw over the taps."""
         return tuple(
-            reduce_axis(k, f"k{n}") for k, n in zip(self.kernel, spatial_names(self.rank), strict=True)
+            reduce_axis(k, f"k{n}")
+            for k, n in zip(self.kernel, spatial_names(self.rank), strict=True)
         )
 
     def position(self, index: Sequence[Index], taps: Sequence[ReduceAxis]) -> tuple[Index, ...]:

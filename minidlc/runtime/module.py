@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from minidlc.runtime.native import NativeLibrary, mentions
 from minidlc.support.errors import CallError
 
 Bytes = NDArray[np.uint8]
+Block: TypeAlias = tuple[Bytes, int]  # memory and its address
 _KEPT_ARENAS = 4
 _PARALLEL_FOR = "minidlc_parallel_for"
 
@@ -58,7 +59,7 @@ class LoadedModule:
     constants: bytes | NDArray[np.generic] = b""
     arena_bytes: int = 0
     threads: int = 1
-    _arenas: list[Bytes] = field(default_factory=list[Bytes], init=False, repr=False)
+    _arenas: list[Block] = field(default_factory=list[Block], init=False, repr=False)
     _guard: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,12 +83,12 @@ class LoadedModule:
         return ctypes.CFUNCTYPE(None, *kinds)(library.address(self.entry)), library
 
     @cached_property
-    def _constants(self) -> Bytes:
+    def _constants(self) -> Block:
         raw = self.constants
         data = raw if isinstance(raw, bytes) else np.ascontiguousarray(raw).tobytes()
         block = aligned(len(data))
         block[: len(data)] = np.frombuffer(data, np.uint8)
-        return block
+        return block, block.ctypes.data
 
     def load(self) -> LoadedModule:
         """Link the objects now instead of at the first call; returns self."""
@@ -115,23 +116,24 @@ class LoadedModule:
         arena = self._take_arena()
         try:
             function(
-                arena.ctypes.data,
+                arena[1],
                 _pointers(given),
                 _pointers(results),
-                self._constants.ctypes.data,
+                self._constants[1],
                 use,
             )
         finally:
             self._return_arena(arena)
         return results
 
-    def _take_arena(self) -> Bytes:
+    def _take_arena(self) -> Block:
         with self._guard:
             if self._arenas:
                 return self._arenas.pop()
-        return aligned(self.arena_bytes)
+        block = aligned(self.arena_bytes)
+        return block, block.ctypes.data
 
-    def _return_arena(self, arena: Bytes) -> None:
+    def _return_arena(self, arena: Block) -> None:
         with self._guard:
             if len(self._arenas) < _KEPT_ARENAS:
                 self._arenas.append(arena)
@@ -151,12 +153,17 @@ def _fitting(a: NDArray[np.generic], spec: ArraySpec) -> NDArray[np.generic]:
     array = np.asarray(a)
     if array.dtype != spec.dtype or array.shape != spec.shape:
         found = ArraySpec(spec.name, array.dtype, array.shape)
-        raise CallError(f"input {spec.name!r} does not fit", notes=(
-            f"got {found}", f"expected {spec}"), code="MDLC0908")
+        raise CallError(
+            f"input {spec.name!r} does not fit",
+            notes=(f"got {found}", f"expected {spec}"),
+            code="MDLC0908",
+        )
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.require(array, requirements=["C", "A"])
 
 
 def _pointers(arrays: list[NDArray[np.generic]]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+    return (ctypes.c_void_p * max(1, len(arrays)))(
+        *(a.__array_interface__["data"][0] for a in arrays)  # quicker than a.ctypes.data
+    )

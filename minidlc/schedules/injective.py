@@ -38,6 +38,8 @@ def vectorize_rows(sch: Schedule, stage: Tensor, target: Target) -> None:
     if row > lanes:
         _, name = sch[stage].split(name, lanes, names=(f"{name}o", f"{name}i"))
     if row > 1:
+        if stage.reduce_axes:  # the vector loop is the innermost
+            sch[stage].reorder(*(axis for axis, _ in stage.reduce_axes), name)
         sch[stage].vectorize(name)
     share(sch, stage, stage.axes[:-1], work(stage))
 

@@ -43,10 +43,13 @@ def _has_border(stage: Tensor) -> bool:
 
 
 def accumulator(sch: Schedule, group: Group) -> str:
-    """Name of the stage that holds the sums: the anchor, or a copy of it if it is the output."""
+    """Name of the stage that holds the sums: the anchor, or a copy of it if it is the output.
+
+    It goes to registers at the very end, when its loops are unrolled: so every prefix is legal.
+    """
     assert group.anchor is not None
     if group.anchor is group.last:
-        return sch[group.anchor].cache_write("register").name
+        return sch[group.anchor].cache_write("arena").name
     return group.anchor.name
 
 
@@ -61,7 +64,6 @@ def hold_in_registers(
     assert anchor is not None
     column = anchor.axes[-1]
     sch[accumulator].compute_at(group.last, leaf)
-    sch[accumulator].set_scope("register")
     vector, lane = sch[accumulator].split(column, lanes, names=(f"{column}v", f"{column}l"))
     rest = [a for a in anchor.axes[:-1] if a not in unrolled]
     sums = [name for name, _ in anchor.reduce_axes]
@@ -69,6 +71,7 @@ def hold_in_registers(
     for axis in (*unrolled, vector):
         sch[accumulator].unroll(axis)
     sch[accumulator].vectorize(lane)
+    sch[accumulator].set_scope("register")
 
 
 def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:

@@ -84,7 +84,7 @@ def lower(
     `params` gives another order. partition=False leaves the loops as scheduled, with `min` in
     extents and conditions; otherwise they are cut so that the main parts are free of both, and
     checked for what code generation cannot take (`lanes`: elements of a vector on the target).
-    Raises ScheduleError naming the step at fault, LoweringError (MDLC0709) for wrong `params`.
+    Raises ScheduleError naming the step at fault, LoweringError (MDLC0724) for wrong `params`.
     The loops as scheduled are the extension point `lower`.
     """
     try:
@@ -138,7 +138,7 @@ def _with_params(fn: LoopFunction, names: Sequence[str] | None) -> LoopFunction:
             f"params {list(names)} are not the parameters of {fn.name!r}",
             notes=(f"its parameters: {', '.join(known)}",),
             hint=nearest(odd, known) if odd else None,
-            code="MDLC0709",
+            code="MDLC0724",
         )
     return replace(fn, params=tuple(known[n] for n in names))
 

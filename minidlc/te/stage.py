@@ -66,7 +66,7 @@ def children(relation: Relation) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Point:
-    """A place inside a loop: right before what the loop `axis` of `stage` has run so far."""
+    """A loop of a stage, as a place: what is computed there comes first in the loop's body."""
 
     stage: str
     axis: str
@@ -228,7 +228,7 @@ def initial_state(outputs: Iterable[Tensor]) -> State:
     """The state of an empty trace: every tensor computed whole, at root, in plain loops.
 
     Raises LoweringError for two tensors of one name (MDLC0704) or an output that nothing computes
-    (MDLC0708).
+    (MDLC0723).
     """
     wanted = tuple(outputs)
     order = stages(wanted)
@@ -243,7 +243,7 @@ def initial_state(outputs: Iterable[Tensor]) -> State:
     for tensor in wanted:
         if tensor.body is None:
             raise LoweringError(
-                f"output {tensor.name!r} is a placeholder: nothing computes it", code="MDLC0708"
+                f"output {tensor.name!r} is a placeholder: nothing computes it", code="MDLC0723"
             )
     return State(
         tuple(t for t in order if t.body is None),

@@ -32,22 +32,24 @@ class Program:
     outputs: tuple[Tensor, ...]
 
     def __str__(self) -> str:
-        return print_te(self.outputs)
+        return _print(tuple(self.tensors.values()), self.outputs)
 
 
 def print_te(outputs: Iterable[Tensor]) -> str:
     """The text of every tensor that the outputs need, ending in a newline."""
     wanted = tuple(outputs)
-    order = stages(wanted)
-    lines = [str(t) for t in order]
-    if wanted != _unread(order):
-        lines.append(f"return {', '.join(t.name for t in wanted)}")
+    return _print(stages(wanted), wanted)
+
+
+def _print(tensors: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> str:
+    lines = [str(t) for t in tensors]
+    if outputs != _unread(tensors):
+        lines.append(f"return {', '.join(t.name for t in outputs)}")
     return "\n".join(lines) + "\n"
 
 
-def _unread(order: Iterable[Tensor]) -> tuple[Tensor, ...]:
+def _unread(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The computed tensors that no other reads."""
-    tensors = tuple(order)
     read = {id(source) for t in tensors for source in t.inputs}
     return tuple(t for t in tensors if t.body is not None and id(t) not in read)
 
@@ -73,7 +75,7 @@ def parse_te(text: str, file: str = "<te>") -> Program:
                     reader.define(node, name, call)
                 case _:
                     raise _no_line(source, node)
-    return Program(reader.tensors, outputs or _unread(reader.tensors.values()))
+    return Program(reader.tensors, outputs or _unread(tuple(reader.tensors.values())))
 
 
 def _no_line(source: Source, node: ast.AST) -> Exception:

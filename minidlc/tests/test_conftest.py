@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from minidlc.tests.conftest import check_golden, models_dir
-
-pytest_plugins = ["pytester"]
+from minidlc.tests.conftest import check_golden, models_dir, pytest_collection_modifyitems
 
 find_models = models_dir.__wrapped__  # the function below the fixture
 
@@ -46,16 +45,31 @@ def test_the_kernel_cache_is_of_this_run_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "passed"),
-    [((), 1), (("--full",), 2), (("-m", "slow"), 1), (("-m", "not slow"), 1)],
+    ("options", "kept"),
+    [
+        ({"full": False, "markexpr": ""}, ["fast"]),
+        ({"full": True, "markexpr": ""}, ["fast", "slow"]),
+        ({"full": False, "markexpr": "slow"}, ["fast", "slow"]),  # pytest selects after this hook
+        ({"full": False, "markexpr": "not llvm"}, ["fast"]),
+    ],
 )
 def test_slow_tests_run_when_asked_for(
-    pytester: pytest.Pytester, options: tuple[str, ...], passed: int
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], kept: list[str]
 ) -> None:
-    pytester.makeconftest("from minidlc.tests.conftest import *")
-    pytester.makeini("[pytest]\nmarkers = slow: full size")
-    pytester.makepyfile(
-        "import pytest\n@pytest.mark.slow\ndef test_slow(): pass\ndef test_fast(): pass"
+    monkeypatch.delenv("MINIDLC_FULL", raising=False)
+    reported: list[str] = []
+    config = SimpleNamespace(
+        getoption=lambda name: options[name.removeprefix("--")],
+        hook=SimpleNamespace(pytest_deselected=lambda items: reported.extend(names(items))),
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
-    result.assert_outcomes(passed=passed, deselected=2 - passed)
+    items = [
+        SimpleNamespace(name=name, get_closest_marker=lambda mark, name=name: mark == name)
+        for name in ("fast", "slow")
+    ]
+    pytest_collection_modifyitems(config, items)
+    assert names(items) == kept
+    assert sorted(kept + reported) == ["fast", "slow"]
+
+
+def names(items: list[SimpleNamespace]) -> list[str]:
+    return [item.name for item in items]

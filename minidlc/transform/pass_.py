@@ -65,7 +65,7 @@ def register_pass(cls: P) -> P:
     """Make a pass known by name; a second of that name (not a redefinition) is an OptionError."""
     old = _registry.get(cls.name)
     if old is not None and (old.__module__, old.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise OptionError(f"pass {cls.name!r} is registered twice", code="MDLC1010")
+        raise OptionError(f"pass {cls.name!r} is registered twice", code="MDLC1016")
     _registry[cls.name] = cls
     return cls
 

@@ -246,12 +246,15 @@ def _parse_pass(name: str, options: str) -> Pass:
     try:
         match source.parse().body:
             case [ast.Expr(value=ast.Call(args=[], keywords=keywords))]:
-                return cls(**{k.arg or "**": _option(cls, source, k) for k in keywords})
+                options_given = [(k.arg or "**", _option(cls, source, k)) for k in keywords]
             case _:
                 text = f"options of {name!r} are {{name=value, …}}, got {options!r}"
                 raise OptionError(text, code="MDLC1015")
     except ParseError as e:
         raise OptionError(f"pass {name!r}: {e.message}", code="MDLC1015") from None
+    if len(dict(options_given)) < len(options_given):
+        raise OptionError(f"pass {name!r}: an option is given twice", code="MDLC1015")
+    return cls(**dict(options_given))
 
 
 def _option(cls: type[Pass], source: Source, k: ast.keyword) -> object:

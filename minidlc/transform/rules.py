@@ -195,12 +195,11 @@ def _describe_pattern(pattern: Pattern) -> str:
 def inner_nodes(root: Applied, node: Node) -> list[Node]:
     """The nodes below the root that the pattern names, each once."""
     found: dict[Node, None] = {}
-    stack: list[tuple[Pattern, Value | None]] = list(zip(root.inputs, node.inputs, strict=True))
-    while stack:
-        pattern, value = stack.pop()
+    queue: list[tuple[Pattern, Value | None]] = [*zip(root.inputs, node.inputs, strict=True)]
+    for pattern, value in queue:
         if isinstance(pattern, Applied) and isinstance(value, Node):
             found[value] = None
-            stack += zip(pattern.inputs, value.inputs, strict=True)
+            queue += zip(pattern.inputs, value.inputs, strict=True)
     return list(found)
 
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 
-import numpy as np
-
 from minidlc.expr.types import TensorType
 from minidlc.graph.fused import Fused
-from minidlc.graph.graph import Constant, Graph, Input, Node, Value
+from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.op import Op
 from minidlc.graph.printer import value_names
 from minidlc.graph.types import TupleType, Type
@@ -42,6 +40,8 @@ class Box:
     hover: str = ""
     frame: str = ""
     times: int = 1  # a block that stands for this many
+    origin: str = ""  # equal for the same op before and after a pass
+    mark: str = ""  # "+" new, "−" removed
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class Placed:
 def chart_of(g: Graph) -> Chart:
     """The boxes of a graph: inputs just before their first reader, outputs after their maker."""
     placed, outputs = open_groups(g)
-    names = value_names(g) | {p.node: p.name for p in placed}
+    own = value_names(g)
+    names = own | {p.node: p.name for p in placed}
     boxes: list[Box] = []
     waiting = list(g.inputs)
     for p in placed:
@@ -86,8 +87,8 @@ def chart_of(g: Graph) -> Chart:
     boxes += [_value_box(i, f"in {names[i]}", "input", names[i]) for i in waiting]
     arrows = _arrows(g, placed, outputs, names)
     made_by = {a.head: a.tail for a in arrows}
-    for n, v in reversed(list(enumerate(outputs))):
-        box = _value_box(v, f"out {n}", "output", names[v])
+    for n, v in reversed(list(enumerate(g.outputs))):
+        box = _value_box(v, f"out {n}", "output", own[v])
         maker = made_by.get(box.key)
         after = next((i + 1 for i, b in enumerate(boxes) if b.key == maker), len(boxes))
         boxes.insert(after, box)
@@ -126,8 +127,8 @@ def _open_group(
 ) -> dict[Value, Value]:
     """Place the nodes of one group; returns what stands for its values outside."""
     names = value_names(body)
-    local = {i: v for i, v in zip(body.inputs, inputs, strict=True) if v is not None}
-    local = dict[Value, Value](local)
+    pairs = zip(body.inputs, inputs, strict=True)
+    local: dict[Value, Value] = {inside: v for inside, v in pairs if v is not None}
     for part in body.nodes:
         shown = replace(part, inputs=_resolve(part.inputs, local))
         local[part] = shown
@@ -190,6 +191,7 @@ def _op_box(p: Placed, names: Mapping[Value, str]) -> Box:
         badges=_badges(weights, names),
         hover=_hover(p, names),
         frame=p.frame,
+        origin=f"{op.name} {p.node.name} {p.node.loc}",
     )
 
 
@@ -213,7 +215,8 @@ def _hover(p: Placed, names: Mapping[Value, str]) -> str:
     inputs = ["None" if v is None else names.get(v, v.name) for v in node.inputs]
     attributes = [f"{k}={v}" for k, v in node.op.attributes().items() if not isinstance(v, Graph)]
     lines = [f"{p.name}: {node.type} = {node.op.name}({', '.join([*inputs, *attributes])})"]
-    lines += [f"{names.get(v, v.name)}: {v.type}" for v in dict.fromkeys(node.inputs) if v is not None]
+    seen = [v for v in dict.fromkeys(node.inputs) if v is not None]
+    lines += [f"{names.get(v, v.name)}: {v.type}" for v in seen]
     lines += [f"result {_size(node.type)}, {node.op.pattern.value}"]
     return "\n".join([*lines, *([str(node.loc)] if node.loc else [])])
 
@@ -223,7 +226,7 @@ def attributes_text(op: Op) -> str:
     shown: list[str] = []
     for f in fields(op):
         value: object = getattr(op, f.name)
-        if isinstance(value, (Graph, np.ndarray)) or (f.default is not MISSING and value == f.default):
+        if isinstance(value, Graph) or (f.default is not MISSING and value == f.default):
             continue
         shown.append(f"{f.name}={_attribute(value)}")
     return ", ".join(shown)
@@ -232,7 +235,8 @@ def attributes_text(op: Op) -> str:
 def _attribute(value: object) -> str:
     """A tuple of equal numbers is written as one of them."""
     items: tuple[object, ...] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
-    return str(items[0]) if len(items) > 1 and len(set(items)) == 1 else str(value)
+    first = items[0] if len(items) > 1 else value
+    return str(first if all(item == first for item in items) else value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def type_text(type: Type) -> str:

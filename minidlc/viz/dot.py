@@ -25,6 +25,7 @@ from minidlc.support.errors import OptionError
 from minidlc.viz.drawing import Point
 
 _INCH = 72  # dot's unit of sizes; its positions are in points, our units
+_HINT = "pip install graphviz-pure, or put a newer Graphviz on the PATH"
 
 
 @dataclass(frozen=True)
@@ -90,17 +91,16 @@ def renderer() -> Path:
     system = shutil.which("dot")
     if system:
         return Path(system)
-    scripts = {sysconfig.get_path("scripts", s) for s in sysconfig.get_scheme_names()}
-    found = shutil.which("graphviz-pure", path=sysconfig.get_path("scripts"))
-    found = found or next(filter(None, (shutil.which("graphviz-pure", path=p) for p in sorted(scripts))), None)
-    found = found or shutil.which("graphviz-pure")
-    if not found:
-        raise OptionError(
-            "no program to lay out graphs: neither dot nor graphviz-pure is installed",
-            hint="pip install graphviz-pure",
-            code="MDLC1020",
-        )
-    return Path(found)
+    schemes = (sysconfig.get_default_scheme(), *sorted(sysconfig.get_scheme_names()))
+    for place in (*(sysconfig.get_path("scripts", scheme) for scheme in schemes), None):
+        found = shutil.which("graphviz-pure", path=place)  # None: the PATH
+        if found:
+            return Path(found)
+    raise OptionError(
+        "no program to lay out graphs: neither dot nor graphviz-pure is installed",
+        hint=_HINT,
+        code="MDLC1020",
+    )
 
 
 def use_renderer() -> Path:
@@ -113,11 +113,16 @@ def layout(
     nodes: Sequence[Node],
     edges: Sequence[Edge],
     clusters: Sequence[Cluster] = (),
-    direction: str = "LR",
 ) -> Layout:
-    """Place everything with Graphviz's layered layout, without overlaps."""
-    use_renderer()
-    text = source(nodes, edges, clusters, direction).pipe(format="json0", encoding="utf-8")
+    """Place everything from left to right with Graphviz's layered layout, without overlaps.
+
+    Raises OptionError (MDLC1020) if there is no program that can.
+    """
+    program = use_renderer()
+    try:
+        text = source(nodes, edges, clusters).pipe(format="json0", encoding="utf-8")
+    except (graphviz.ExecutableNotFound, graphviz.CalledProcessError) as e:
+        raise OptionError(f"{program} failed: {e}", hint=_HINT, code="MDLC1020") from None
     return _read(json.loads(text), len(edges))
 
 
@@ -125,11 +130,10 @@ def source(
     nodes: Sequence[Node],
     edges: Sequence[Edge],
     clusters: Sequence[Cluster] = (),
-    direction: str = "LR",
 ) -> graphviz.Digraph:
     """The problem in Graphviz's language; labels stand in it as blank tables of their size."""
-    graph = graphviz.Digraph(
-        graph_attr={"rankdir": direction, "nodesep": "0.3", "ranksep": "0.45", "margin": "0"},
+    graph: Any = graphviz.Digraph(  # no stubs
+        graph_attr={"rankdir": "LR", "nodesep": "0.3", "ranksep": "0.45", "margin": "0"},
         node_attr={"shape": "box", "fixedsize": "true", "label": ""},
     )
     for rank in ("", "source", "sink"):
@@ -143,9 +147,8 @@ def source(
             part.attr(label=_blank(cluster.label), labeljust="l", margin="14")
             for member in cluster.members:
                 part.node(member)
-    ports = {"tailport": "e", "headport": "w"} if direction == "LR" else {}
     for i, edge in enumerate(edges):
-        attributes = {"id": str(i), **ports}
+        attributes = {"id": str(i), "tailport": "e", "headport": "w"}
         if edge.label:
             attributes["label"] = _blank(edge.label)
         graph.edge(edge.tail, edge.head, _attributes=attributes)

@@ -74,8 +74,12 @@ def draw_chart(chart: Chart, title: str) -> Drawing:
     sizes = {box.key: box_size(box) for box in chart.boxes}
     labels = {a.label: _label_size(a.label) for a in chart.arrows if a.label}
     labels |= {f: _headline_size(f) for f in chart.frames.values()}
-    rows = arrange(chart, sizes, labels, SLIDE - 2 * MARGIN - 100)
-    content, width, height = _stack(chart, rows)
+    room = SLIDE - 2 * MARGIN
+    content, width, height = _stack(chart, arrange(chart, sizes, labels, room))
+    for share in (0.95, 0.88, 0.8):
+        if width > room:  # the lines between rows need space as well
+            rows = arrange(chart, sizes, labels, room * share)
+            content, width, height = _stack(chart, rows)
     legend = _legend(chart)
     page = max(NARROWEST, width + 2 * MARGIN)
     top = 84
@@ -144,13 +148,15 @@ def _row_items(chart: Chart, row: Row) -> tuple[list[Item], list[Item]]:
     """Frames, and what stands before them: arrows, then boxes, then labels."""
     place = row.layout
     frames: list[Item] = []
-    for name, frame in place.clusters.items():
-        left, top, right, bottom = frame.box
-        box = Rect(left, top, right - left, bottom - top, "frame", "frame.edge", 1.5, 12)
-        text = Label(chart.frames[name], left + 14, top + 23, TEXT, role="text", bold=True)
-        frames.append(Group((box, text), f"ops that run as one kernel, {name}", "frame"))
     items: list[Item] = []
     words: list[Item] = []
+    for name, frame in place.clusters.items():
+        left, top, right, bottom = frame.box
+        box = Rect(left, top + 3, right - left, bottom - top - 6, "frame", "frame.edge", 1.5, 12)
+        frames.append(Group((box,), f"ops that run as one kernel, {name}", "frame"))
+        text = Label(chart.frames[name], left + 14, top + 23, TEXT, role="text", bold=True)
+        backing = Rect(left + 10, top + 6, text.width + 8, 22, "frame")  # arrows pass below it
+        words.append(Group((backing, text), kind="headline"))
     for arrow, route in zip(row.arrows, place.edges, strict=True):
         ends_here = not arrow.head.startswith(leave(""))
         items.append(Group((Line(route.points, bezier=True, arrow=ends_here),), kind="edge"))

@@ -52,6 +52,11 @@ def paint_box(box: Box, centre: Point) -> Group:
         sheet = Rect(x + _STACK, y + _STACK, width, body, box.kind, f"{box.kind}.edge", 1.5, radius)
         items.append(sheet)
     items += [outline, *_lines(box, x, y, width, body), *_badges(box, centre[0], y + body)]
+    if box.mark:
+        ring = Rect(x - 5, y - 5, width + 10, body + 10, "", "accent", 3, radius + 5)
+        items.insert(0, ring)
+        items.append(Rect(x + width - 12, y - 12, 24, 24, "accent", radius=12))
+        items.append(Label(box.mark, x + width, y + 6, NAME, "middle", "page", bold=True))
     return Group(tuple(items), box.hover, "box")
 
 

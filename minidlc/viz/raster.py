@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minidlc.viz.drawing import SLIDE, Drawing, Label, Line, Rect, flat, font_file
 from minidlc.viz.svg import arrow_head
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Colours = Mapping[str, str]
 
@@ -38,16 +35,17 @@ def _render(drawing: Drawing, colours: Colours, kind: str, dpi: float) -> bytes:
     # neither time nor version goes into the file: the same picture is the same bytes
     metadata: dict[str, Any] = {"Software": None} if kind == "png" else {"CreationDate": None}
     out = io.BytesIO()
-    with style.context("default"):  # whatever the notebook has set
+    # whatever the notebook has set; unhinted letters are as wide as they were measured
+    with style.context(["default", {"text.hinting": "none"}]):
         _figure(drawing, colours).savefig(out, format=kind, dpi=dpi, metadata=metadata)
     return out.getvalue()
 
 
-def _figure(drawing: Drawing, colours: Colours) -> Figure:
+def _figure(drawing: Drawing, colours: Colours) -> Any:
     """One unit of the drawing is one point of the figure."""
     from matplotlib.figure import Figure
 
-    figure = Figure((drawing.width / 72, drawing.height / 72), facecolor=colours["page"])
+    figure: Any = Figure((drawing.width / 72, drawing.height / 72), facecolor=colours["page"])
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, drawing.width)

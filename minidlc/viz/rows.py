@@ -46,14 +46,18 @@ def leave(tail: str) -> str:
 
 def arrange(chart: Chart, sizes: Sizes, labels: Mapping[str, Point], width: float) -> list[Row]:
     """Rows no wider than `width`, as few as possible, where Graphviz can make them so."""
-    room = width
-    for _ in range(6):
-        rows = place_rows(chart, sizes, labels, break_rows(chart, sizes, labels, room))
-        widest = max((row.layout.width for row in rows), default=0)
+    room, tried = width, list[list[Row]]()
+    for _ in range(8):
+        tried.append(place_rows(chart, sizes, labels, break_rows(chart, sizes, labels, room)))
+        widest = _widest(tried[-1])
         if widest <= width:
-            return rows
-        room *= min(0.95, width / widest)  # the estimate was too kind
-    return rows
+            return tried[-1]
+        room *= min(0.9, width / widest)  # the estimate was too kind
+    return min(tried, key=_widest)
+
+
+def _widest(rows: Sequence[Row]) -> float:
+    return max((row.layout.width for row in rows), default=0.0)
 
 
 def break_rows(
@@ -88,9 +92,7 @@ def break_rows(
     return rows
 
 
-def _length(
-    chart: Chart, keys: Sequence[str], sizes: Sizes, labels: Mapping[str, Point]
-) -> float:
+def _length(chart: Chart, keys: Sequence[str], sizes: Sizes, labels: Mapping[str, Point]) -> float:
     """Estimated width of a row: its longest path."""
     frames = {b.key: b.frame for b in chart.boxes}
     inside = set(keys)
@@ -158,7 +160,9 @@ def _row_arrows(
     return tuple(Arrow(tail, head, label) for (tail, head), label in pieces.items())
 
 
-def connect(start: Point, end: Point, right: float, channel: float, left: float) -> tuple[Point, ...]:
+def connect(
+    start: Point, end: Point, right: float, channel: float, left: float
+) -> tuple[Point, ...]:
     """Corners of the line from the end of one row to the start of the next."""
     corners = (start, (right, start[1]), (right, channel), (left, channel), (left, end[1]), end)
     return _rounded(corners, 10)

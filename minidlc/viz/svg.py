@@ -31,11 +31,22 @@ def to_svg(drawing: Drawing, colours: Mapping[str, str]) -> str:
 
 def to_html(drawing: Drawing) -> str:
     """The drawing as inline SVG whose colours follow the page: light, or dark as in Jupyter."""
-    svg = _document(drawing, lambda role: f"var(--{_variable(role)})" if role else "none")
-    dark = ", ".join(f"{page} .minidlc" for page in _DARK_PAGES)
-    style = f".minidlc {{{_variables(LIGHT)}}}\n{dark} {{{_variables(DARK)}}}"
     width = f"max-width:{_number(drawing.width)}px"
-    return f'<div class="minidlc" style="{width}"><style>\n{style}\n</style>\n{svg}</div>'
+    style = f"<style>{theme_style()}</style>"
+    return f'<div class="minidlc" style="{width}">{style}\n{inline_svg(drawing)}</div>'
+
+
+def inline_svg(drawing: Drawing) -> str:
+    """The drawing as SVG coloured by the variables of `theme_style`."""
+    return _document(drawing, lambda role: f"var(--{_variable(role)})" if role else "none")
+
+
+def theme_style(*, media: bool = False) -> str:
+    """CSS variables for every role; dark where Jupyter is, or (`media`) where the system is."""
+    light, dark = (f"{{{_variables(colours)}}}" for colours in (LIGHT, DARK))
+    pages = ", ".join(f"{page} .minidlc" for page in _DARK_PAGES)
+    system = f"\n@media (prefers-color-scheme: dark) {{ .minidlc {dark} }}" if media else ""
+    return f"\n.minidlc {light}\n{pages} {dark}{system}\n"
 
 
 def _variable(role: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -45,13 +45,13 @@ _TENSOR = {
 def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
     """The graph as a model that passes onnx.checker with full checks.
 
-    Raises OptionError (MDLC1020) for an opset outside 13 to the newest, OnnxExportError for an op
+    Raises OptionError (MDLC1017) for an opset outside 13 to the newest, OnnxExportError for an op
     without ONNX form (MDLC0130), an attribute or element type that the opset has not (MDLC0131).
     """
     opset = DEFAULT_OPSET if opset is None else opset
     if not OLDEST_OPSET <= opset <= defs.onnx_opset_version():
         text = f"opset {opset} is outside {OLDEST_OPSET} to {defs.onnx_opset_version()}"
-        raise OptionError(text, code="MDLC1020")
+        raise OptionError(text, code="MDLC1017")
     writer = _Writer(opset, Names(i.name for i in graph.inputs))
     names: dict[Value, str] = {i: i.name for i in graph.inputs}
     writer.nodes_of(graph, names)
@@ -71,7 +71,7 @@ def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
         producer_name="minidlc",
     )
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(model, full_check=True)  # pyright: ignore[reportUnknownMemberType]
     except Exception as e:  # onnx raises types of its own
         raise OnnxExportError(f"onnx.checker refuses the model: {e}", code="MDLC0131") from None
     return model
@@ -127,7 +127,7 @@ class _Writer:
         return name
 
     def outputs(self, graph: Graph, names: dict[Value, str]) -> list[onnx.ValueInfoProto]:
-        """Output descriptions; a value that is output twice gets a copy, as ONNX needs two names."""
+        """Output descriptions; one that is given out twice gets a copy: two names."""
         infos: list[onnx.ValueInfoProto] = []
         for value in graph.outputs:
             if isinstance(value.type, TupleType):
@@ -174,7 +174,9 @@ class _Writer:
                 text = f"{node.op.name}: {schema.name} has no {name} at opset {self.opset}"
                 raise OnnxExportError(text, loc=node.loc, hint="a newer opset has", code="MDLC0131")
             is_float = schema.attributes[name].type == defs.OpSchema.AttrType.FLOAT
-            fitting[name] = float(value) if is_float else int(value) if value in (True, False) else value
+            fitting[name] = (
+                float(value) if is_float else int(value) if value in (True, False) else value
+            )
         return fitting
 
     def _check_types(self, schema: defs.OpSchema, node: Node) -> None:
@@ -209,7 +211,6 @@ def _attributes(op: Op) -> dict[str, Any]:
     return given
 
 
-O = TypeVar("O", bound=Op)
 _WriteOne = Callable[[Any, Node, _Writer], _Form]
 _WRITERS: dict[type[Op], _WriteOne] = {}
 
@@ -246,7 +247,9 @@ def _clip(op: Clip, node: Node, writer: _Writer) -> _Form:
     assert isinstance(node.type, TensorType)
     kind = node.type.dtype.numpy
     bounds = ((n, v) for n, v in (("min", op.min), ("max", op.max)))
-    return _Form("Clip", {}, tuple((n, None if v is None else np.asarray(v, kind)) for n, v in bounds))
+    return _Form(
+        "Clip", {}, tuple((n, None if v is None else np.asarray(v, kind)) for n, v in bounds)
+    )
 
 
 @_writes(Reshape)

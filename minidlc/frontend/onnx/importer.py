@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
-from minidlc.frontend.onnx import operators, operators_shape  # noqa: F401  fill the registry
+from minidlc.frontend.onnx import operators, operators_shape
 from minidlc.frontend.onnx.inputs import Shapes, graph_inputs
 from minidlc.frontend.onnx.order import needed_nodes
 from minidlc.frontend.onnx.reader import Source, read_model
@@ -29,6 +29,7 @@ from minidlc.support.locations import OnnxLoc
 from minidlc.support.names import Names, identifier
 
 OLDEST_OPSET = 7
+CONVERTERS = (operators, operators_shape)  # importing them fills the registry
 DOMAINS = ("", "ai.onnx")
 
 
@@ -135,7 +136,7 @@ class _Importer:
         inputs = [self.values[name] if name else None for name in proto.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        node.check_arity(convert, inputs)
+        node.check_inputs(convert, inputs)
         with located(node.loc):
             result = convert(node, *inputs)
         if unread := node.unread():

@@ -86,9 +86,7 @@ def _tensor(info: onnx.ValueInfoProto, loc: OnnxLoc) -> onnx.TypeProto.Tensor:
     return info.type.tensor_type
 
 
-def _given_shape(
-    info: onnx.ValueInfoProto, model: str, sizes: _Sizes
-) -> tuple[int, ...] | None:
+def _given_shape(info: onnx.ValueInfoProto, model: str, sizes: _Sizes) -> tuple[int, ...] | None:
     """The shape that `shapes` gives for this input; its symbols are bound."""
     given = sizes.given.get(info.name)
     if not isinstance(given, Sequence):

@@ -1,4 +1,4 @@
-"""Converters for ONNX ops that differ from ours in attributes, inputs or opset: arithmetic, windows.
+"""Converters for ONNX ops that differ from ours: arithmetic, activations, windows.
 
     Max(a, b, c)                 maximum(maximum(a, b), c)
     Conv(auto_pad="SAME_UPPER")  conv(pads=…), resolved for the sizes at hand
@@ -9,13 +9,12 @@ Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from minidlc.expr.types import DTYPES, TensorType
+from minidlc.expr.types import TensorType
 from minidlc.frontend.onnx.registry import Converter, OnnxNode, constant_value, onnx_op
 from minidlc.frontend.onnx.tensors import element
 from minidlc.graph.graph import Value, apply
@@ -27,9 +26,16 @@ def tensor_type(value: Value) -> TensorType:
     return value.type
 
 
+def _fold(name: str, first: Value, rest: Sequence[Value]) -> Value:
+    value = first
+    for other in rest:
+        value = apply(name, value, other)
+    return value
+
+
 def _variadic(name: str) -> Converter:
     def convert(node: OnnxNode, first: Value, *rest: Value) -> Value:
-        return functools.reduce(lambda a, b: apply(name, a, b), rest, first)
+        return _fold(name, first, rest)
 
     return convert
 
@@ -41,8 +47,7 @@ for _onnx, _name in (("Max", "maximum"), ("Min", "minimum"), ("Sum", "add")):
 @onnx_op("Mean")
 def mean_of(node: OnnxNode, first: Value, *rest: Value) -> Value:
     """Mean of the inputs, not of an axis."""
-    total = functools.reduce(lambda a, b: apply("add", a, b), rest, first)
-    return total / (1.0 + len(rest))
+    return _fold("add", first, rest) / (1.0 + len(rest))
 
 
 @onnx_op("Cast")
@@ -190,7 +195,8 @@ def _pads(node: OnnxNode, dims: Sequence[object], kernel: Sequence[int]) -> tupl
         raise node.unsupported(f"auto_pad {mode!r}", "SAME_UPPER, SAME_LOWER, VALID or NOTSET")
     strides = node.attr_ints("strides") or (1,) * len(kernel)
     dilations = node.attr_ints("dilations") or (1,) * len(kernel)
-    if not len(strides) == len(dilations) == len(kernel) == len(dims):
+    fits = len(strides) == len(dilations) == len(kernel) == len(dims)
+    if not fits or min((*strides, *dilations, *kernel), default=1) < 1:
         raise node.unsupported(f"auto_pad with strides {strides}, dilations {dilations}")
     begins: list[int] = []
     ends: list[int] = []

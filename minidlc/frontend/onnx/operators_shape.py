@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from minidlc.expr.types import TensorType
@@ -20,6 +19,9 @@ from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
 from minidlc.frontend.onnx.tensors import array
 from minidlc.graph.graph import Constant, Value, apply
 from minidlc.support.errors import OnnxImportError
+
+# the largest finite numbers, or a little less
+_LARGEST = {"f16": 65504.0, "bf16": 3.3e38, "f32": 3.4e38, "f64": 1.7e308}
 
 
 @onnx_op("Constant")
@@ -30,9 +32,9 @@ def constant(node: OnnxNode) -> Value:
     if proto is not None:
         return Constant(name, array(proto, node.loc), node.loc)
     if node.has("value_float"):
-        return Constant(name, np.float32(node.attr_float("value_float", 0.0)), node.loc)
+        return Constant(name, np.array(node.attr_float("value_float", 0.0), np.float32), node.loc)
     if node.has("value_int"):
-        return Constant(name, np.int64(node.attr_int("value_int")), node.loc)
+        return Constant(name, np.array(node.attr_int("value_int"), np.int64), node.loc)
     if node.has("value_ints"):
         return Constant(name, np.array(node.attr_ints("value_ints"), np.int64), node.loc)
     if node.has("value_floats"):
@@ -171,7 +173,7 @@ def composite_reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> 
 def _log_sum_exp(x: Value, over: dict[str, Any]) -> Value:
     """m + log(sum(exp(x - m))) does not overflow; m is the maximum, made finite."""
     type = tensor_type(x)
-    limit = float(ml_dtypes.finfo(type.dtype.numpy).max)
+    limit = _LARGEST[type.dtype.name]
     largest = apply("clip", apply("max", x, axes=over["axes"]), min=-limit, max=limit)
     total = apply("sum", apply("exp", x - largest), **over)
     if not over["keepdims"]:

@@ -1,7 +1,7 @@
 """A path, bytes or ModelProto → a ModelProto that is certainly ONNX, with its weights in place.
 
     proto, name = read_model("lenet.onnx")          # name = 'lenet.onnx', for messages
-    read_model("photo.png")                         # OnnxImportError: a PNG image, not an ONNX model
+    read_model("photo.png")     # OnnxImportError: photo.png is a PNG image, not an ONNX model
 
 The file is looked at before protobuf sees it, so that the message can say what it is instead.
 Treated in course chapter 01_graph_ir.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
@@ -42,7 +43,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, str]:
     protobuf that is no ONNX model, 0111 external data missing.
     """
     if isinstance(source, onnx.ModelProto):
-        model, name, folder = source, source.graph.name or "model", None
+        model, name, folder = source, str(source.graph.name or "model"), None
     elif isinstance(source, (bytes, bytearray)):
         model, name, folder = _parse(bytes(source), "bytes"), "bytes", None
     else:
@@ -50,6 +51,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, str]:
         name, folder = path.name, path.parent
         model = _parse(_read_file(path), name)
     _check_is_onnx(model, name)
+    _check_names(model.graph, name)
     return _with_functions(_with_weights(model, name, folder), name), name
 
 
@@ -75,7 +77,9 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
         raise OnnxImportError(f"{name} is empty", hint=hint, code="MDLC0103")
     for magic, what, hint in KNOWN_FILES:
         if data.startswith(magic):
-            raise OnnxImportError(f"{name} is {what}, not an ONNX model", hint=hint, code="MDLC0104")
+            raise OnnxImportError(
+                f"{name} is {what}, not an ONNX model", hint=hint, code="MDLC0104"
+            )
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -107,7 +111,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def missing_bytes(data: bytes) -> int:
-    """How many bytes the last top-level field of a ModelProto lacks; 0 if the framing is not its."""
+    """How many bytes the last field of a ModelProto lacks; 0 if it is framed otherwise."""
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)
@@ -152,6 +156,21 @@ def _check_is_onnx(model: onnx.ModelProto, name: str) -> None:
         text = f"{name} is protobuf, but no ONNX model: {problem}"
         hint = "another format, or cut off; python -m onnx.checker FILE says more"
         raise OnnxImportError(text, hint=hint, code="MDLC0106")
+
+
+def _check_names(graph: onnx.GraphProto, name: str) -> None:
+    """Names must be text: protobuf hands out bytes where they are no UTF-8."""
+    texts: list[object] = [graph.name]
+    for node in graph.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        texts += [a.name for a in node.attribute]
+    texts += [t.name for t in graph.initializer]
+    for info in (*graph.input, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        texts += [info.name, *(d.dim_param for d in dims)]
+    if not all(isinstance(text, str) for text in texts):
+        text = f"{name} is damaged: a name in it is no UTF-8 text"
+        raise OnnxImportError(text, hint="copy or download it again", code="MDLC0105")
 
 
 def _with_weights(model: onnx.ModelProto, name: str, folder: Path | None) -> onnx.ModelProto:

@@ -29,6 +29,7 @@ Converter: TypeAlias = Callable[..., "Value | Sequence[Value]"]
 F = TypeVar("F", bound=Converter)
 
 UNSUPPORTED = "MDLC0116"
+_LARGEST = 1 << 16  # elements of a value that is evaluated on import
 _converters: dict[str, Converter] = {}
 _FIELDS = {
     AttributeProto.INT: "i",
@@ -126,7 +127,7 @@ class OnnxNode:
         return self._get(name, default, AttributeProto.INTS)
 
     def attr_float(self, name: str, default: float) -> float:
-        """A float attribute, read as the shortest decimal of its 32 bits: 0.1, not 0.10000000149."""
+        """A float attribute: the shortest decimal of its 32 bits, 0.1 and not 0.10000000149."""
         return self._get(name, default, AttributeProto.FLOAT)
 
     def attr_floats(self, name: str) -> tuple[float, ...]:
@@ -153,7 +154,9 @@ class OnnxNode:
                 continue
             value = self._get(name, None, *_FIELDS)
             try:
-                values[name] = bool(value) if hint is bool and value in (0, 1) else convert(value, hint)
+                values[name] = (
+                    bool(value) if hint is bool and value in (0, 1) else convert(value, hint)
+                )
             except ValueError as e:
                 text = f"attribute {name!r}: {e}"
                 raise OnnxImportError(text, loc=self.loc, code="MDLC0118") from None
@@ -171,19 +174,25 @@ class OnnxNode:
         """A constant list of integers, such as a shape or axes."""
         found = self.constant(value, what)
         if found.dtype.kind not in "iu" or found.ndim > 1:
-            text = f"input {what!r} must be a list of integers, got {found.dtype}{list(found.shape)}"
+            text = (
+                f"input {what!r} must be a list of integers, got {found.dtype}{list(found.shape)}"
+            )
             raise OnnxImportError(text, loc=self.loc, code="MDLC0118")
         return tuple(int(v) for v in np.atleast_1d(found).tolist())
 
-    def check_arity(self, converter: Converter, inputs: Sequence[Value | None]) -> None:
-        """Refuse a number of inputs that the converter does not take (MDLC0119)."""
+    def check_inputs(self, converter: Converter, inputs: Sequence[Value | None]) -> None:
+        """Refuse a number of inputs that the converter does not take, or an omitted one (0119)."""
         signature = inspect.signature(converter)
+        names = list(signature.parameters)[1:]
         try:
-            signature.bind(self, *inputs)
+            bound = signature.bind(self, *inputs)
         except TypeError:
-            names = [p for p in list(signature.parameters)[1:]]
             text = f"{self.op_type} takes the inputs ({', '.join(names)}), got {len(inputs)}"
             raise OnnxImportError(text, loc=self.loc, code="MDLC0119") from None
+        for name, value in bound.arguments.items():
+            if value is None and signature.parameters[name].default is inspect.Parameter.empty:
+                text = f"{self.op_type} needs its input {name!r}, which is left out"
+                raise OnnxImportError(text, loc=self.loc, code="MDLC0119")
 
 
 def _read(attribute: AttributeProto) -> Any:
@@ -204,7 +213,7 @@ def _read(attribute: AttributeProto) -> Any:
 
 
 def constant_value(value: Value) -> Array | None:
-    """The array of a value that depends on constants alone, or None."""
+    """The array of a value that depends on constants alone, or None (also for large ones)."""
     known: dict[int, Array | None] = {}
     stack: list[Value] = [value]
     while stack:
@@ -213,7 +222,7 @@ def constant_value(value: Value) -> Array | None:
             stack.pop()
         elif isinstance(v, Constant):
             known[id(v)] = v.array
-        elif not isinstance(v, Node) or not isinstance(v.type, TensorType) or None in v.inputs:
+        elif not isinstance(v, Node) or None in v.inputs or not _small(v):
             known[id(v)] = None
         else:
             pending = [i for i in v.inputs if i is not None and id(i) not in known]
@@ -221,6 +230,11 @@ def constant_value(value: Value) -> Array | None:
             if not pending:
                 known[id(v)] = _evaluate(v, [known[id(i)] for i in v.inputs if i is not None])
     return known[id(value)]
+
+
+def _small(node: Node) -> bool:
+    """True for what may be a shape: evaluating more would be the work of fold_constants."""
+    return isinstance(node.type, TensorType) and node.type.is_static and node.type.size <= _LARGEST
 
 
 def _evaluate(node: Node, arrays: list[Array | None]) -> Array | None:

@@ -17,7 +17,7 @@ from minidlc.expr.types import DTYPES, Array, DType, dtype
 from minidlc.support.errors import CompileError, OnnxImportError
 from minidlc.support.locations import OnnxLoc
 
-ONNX_TYPES = {
+ONNX_TYPES: dict[str, int] = {
     "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16,
     "f32": TensorProto.FLOAT,
@@ -59,7 +59,11 @@ def array(tensor: TensorProto, loc: OnnxLoc) -> Array:
     if tensor.HasField("raw_data"):
         got, wanted, unit = len(tensor.raw_data), size * kind.itemsize, "bytes"
     else:
-        got, wanted, unit = len(getattr(tensor, _FIELDS.get(kind.name, "int32_data"))), size, "values"
+        got, wanted, unit = (
+            len(getattr(tensor, _FIELDS.get(kind.name, "int32_data"))),
+            size,
+            "values",
+        )
     if got != wanted:
         dims = ", ".join(map(str, tensor.dims))
         text = f"tensor {tensor.name!r} of {kind}[{dims}] needs {wanted} {unit}, got {got}"

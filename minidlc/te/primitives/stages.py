@@ -145,8 +145,7 @@ class CacheWrite(Primitive):
         cache = replace(stage, name=name, scope=_scope(self.scope), at=None)
         here = tuple(Index.of(Var(a)) for a in stage.axes)
         copy = replace(stage, body=Load(name, here, stage.type.dtype), leaves=stage.axes)
-        new = state.update(copy).insert(cache, before=stage.name)
-        return new
+        return state.update(copy).insert(cache, before=stage.name)
 
 
 @register("cache_read")

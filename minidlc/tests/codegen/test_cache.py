@@ -59,20 +59,20 @@ def test_key_says_everything(kernels: KernelCache, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiler, "LLVM_VERSION", "1.0")
     keys.add(kernel_key(fn, machine))
     assert len(keys) == 7 + (target.host().lanes(32) > 4)
-    renamed = parse_function(SOURCE.replace("def f", "def g" * 200))
+    renamed = parse_function(SOURCE.replace("def f", "def " + "g" * 200))
     monkeypatch.undo()
     assert kernel_key(renamed, machine) == kernel_key(fn, machine)
 
 
 def test_symbols_are_short_whatever_the_name() -> None:
-    kernel = compile_kernel(parse_function(SOURCE.replace("def f", "def " + "n" * 400)), target.host())
+    kernel = compile_kernel(
+        parse_function(SOURCE.replace("def f", "def " + "n" * 400)), target.host()
+    )
     assert len(kernel.symbol) < 24
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "foreign", "flipped", "other entry", "folder"])
-def test_what_cannot_be_trusted_is_ignored_and_rewritten(
-    damage: str, kernels: KernelCache
-) -> None:
+def test_what_cannot_be_trusted_is_ignored_and_rewritten(damage: str, kernels: KernelCache) -> None:
     kernel = compile_once()
     path = kernels.path(kernel_key(kernel.fn, kernel.target))
     good = path.read_bytes()

@@ -54,11 +54,12 @@ def test_comparisons_with_nan(op: str) -> None:
 
 @WIDTH
 @pytest.mark.parametrize("kind", ["vectorized", "serial"])
-def test_every_conversion(kind: str, width: int) -> None:
-    for source in ALL:
-        for to in ALL:
-            loop = loops(f'C[i] = cast("{to}", A[i])', n=9, kind=kind, A=source, C=to)
-            check(loop, target.host(width), rtol=1e-6)
+@pytest.mark.parametrize("source", ALL)
+def test_every_conversion(source: str, kind: str, width: int) -> None:
+    stores = [f'C_{to}[i] = cast("{to}", A[i])' for to in ALL]
+    results = {f"C_{to}": to for to in ALL}
+    loop = loops("\n        ".join(stores), n=9, kind=kind, A=source, **results)
+    check(loop, target.host(width), rtol=1e-6)
 
 
 @pytest.mark.parametrize("to", INTEGERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -24,9 +25,9 @@ class Program:
         self.kind = self.r.choice(["vectorized"] * 4 + ["serial", "unrolled"])
 
     def constant(self) -> str:
-        if self.dtype[0] == "f":
+        if self.dtype == "f32":
             return self.r.choice(["0.5", "2.0", "-1.0", "0.0"])
-        return self.r.choice("0123")
+        return f"{self.dtype}({self.r.choice('0123')})"
 
     def load(self, sums: str) -> str:
         n = self.n
@@ -65,8 +66,7 @@ class Program:
         outer = self.r.choice(["serial", "unrolled"])
         extent = f"min({width}, {self.n} - {width}*jo)"
         whole = f"({width}*jo + ji)"
-        text = [b.replace("[j", f"[{whole}").replace(" j", f" {whole}") for b in body]
-        text = [b.replace("(j", f"({whole}") for b in text]
+        text = [re.sub(r"\bj\b", whole, b) for b in body]
         return [
             f"{pad}for jo in {outer}(0, {-(-self.n // width)}):",
             f"{pad}    for ji in {self.kind}(0, {extent}):",
@@ -117,7 +117,8 @@ def run(seeds: range) -> int:
         try:
             check(source, target.host(width), threads=1 + seed % 2, rtol=1e-4)
         except CodegenError as error:
-            assert error.code == "MDLC0804", source  # registers at offsets that are no constants
+            if error.code != "MDLC0804":  # registers at offsets that are no constants
+                raise
             refused += 1
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, width {width}:\n{source}\n{error}") from None
@@ -125,7 +126,7 @@ def run(seeds: range) -> int:
 
 
 def test_random_programs() -> None:
-    assert run(range(200)) < 60
+    assert run(range(100)) < 30
 
 
 @pytest.mark.slow

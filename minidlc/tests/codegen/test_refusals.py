@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from minidlc import target
+from minidlc.codegen import statements
 from minidlc.codegen.compile import compile_kernel, compile_text
 from minidlc.codegen.llvm import emit
 from minidlc.expr.index import Index, Var
-from minidlc.expr.nodes import Load, Reduce
+from minidlc.expr.nodes import Binary, Expr, Load, Reduce
 from minidlc.expr.types import f32
 from minidlc.loop.nodes import LoopFunction, Param, Store
 from minidlc.loop.text import parse_function
@@ -107,17 +108,6 @@ def f(A: i32[8]):
         A[i] = exp(A[i])
 """,
     ),
-    "too large": (
-        "MDLC0810",
-        "the kernel has more than",
-        """
-def f(A: f32[8]):
-    for i in unrolled(0, 1000):
-        for j in unrolled(0, 1000):
-            for k in unrolled(0, 8):
-                A[k] = A[k] + 1.0
-""",
-    ),
 }
 
 
@@ -128,6 +118,31 @@ def test_refused(case: str) -> None:
         compile_kernel(parse_function(source), target.host(), cache=False)
     assert error.value.code == code
     assert message in str(error.value)
+
+
+def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "MAX_INSTRUCTIONS", 1000)
+    source = """
+def f(A: f32[8]):
+    for i in unrolled(0, 1000):
+        for j in unrolled(0, 1000):
+            for k in unrolled(0, 8):
+                A[k] = A[k] + 1.0
+"""
+    with pytest.raises(CodegenError, match="the kernel has more than 1000 instr") as error:
+        emit(parse_function(source), target.host(), "k")
+    assert error.value.code == "MDLC0810"
+
+
+def test_too_deep() -> None:
+    load = Load("A", (Index.of(0),), f32)
+    deep: Expr = load
+    for _ in range(5000):
+        deep = Binary("+", deep, load)
+    fn = LoopFunction("f", (Param("A", f32[4]),), Store("A", (Index.of(0),), deep))
+    with pytest.raises(CodegenError, match="f: an expression or loop nest is too deep") as error:
+        emit(fn, target.host(), "k")
+    assert error.value.code == "MDLC0815"
 
 
 def test_symbolic_size() -> None:
@@ -151,7 +166,7 @@ def test_buffer_that_is_not_there_and_reduction_axes() -> None:
         emit(reduce, target.host(), "k")
     assert error.value.code == "MDLC0809"
     rank = LoopFunction("f", (param,), Store("A", (zero, zero), load))
-    with pytest.raises(CodegenError, match="'A' has 1 dimensions, stored at 2 indices"):
+    with pytest.raises(CodegenError, match="'A' has 1 dimensions, got 2 indices"):
         emit(rank, target.host(), "k")
     loose = LoopFunction("f", (param,), Store("A", (Index.of(Var("z")),), load))
     with pytest.raises(CodegenError, match="'z' has no value here"):
@@ -177,18 +192,19 @@ def test_invalid_llvm_text_is_an_error_not_a_crash(text: str) -> None:
 FILL = "def f(A: f32[8]):\n    for i in vectorized(0, 8):\n        A[i] = 1.0\n"
 
 
-def test_a_student_s_emit_that_is_wrong() -> None:
-    fn = parse_function(FILL)
-    with use(emit=lambda fn, target, symbol: "define void @k("):
-        with pytest.raises(CodegenError, match="f: the LLVM text is not valid"):
-            compile_kernel(fn, target.host())
-    with use(emit=lambda fn, target, symbol: None):
-        with pytest.raises(CodegenError, match="emit returned NoneType, expected LLVM text"):
-            compile_kernel(fn, target.host())
-    missing = "define void @other() {\n  ret void\n}\n"
-    with use(emit=lambda fn, target, symbol: missing):
-        with pytest.raises(CodegenError, match="does not define"):
-            compile_kernel(fn, target.host())
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("define void @k(", "f: the LLVM text is not valid"),
+        (None, "f: emit returned NoneType, expected LLVM text"),
+        ("define void @other() {\n  ret void\n}\n", "f: the LLVM text does not define k_"),
+    ],
+)
+def test_a_student_s_emit_that_is_wrong(text: str | None, message: str) -> None:
+    with use(emit=lambda fn, target, symbol: text), pytest.raises(CodegenError) as error:
+        compile_kernel(parse_function(FILL), target.host())
+    assert error.value.code == "MDLC0820"
+    assert message in str(error.value)
 
 
 def test_a_student_s_lane_mapping_that_is_wrong() -> None:

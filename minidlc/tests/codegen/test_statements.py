@@ -133,7 +133,9 @@ def f(A: f32[3, 13], C: f32[3, 13]):
 """
     check(source, target.host(width))
     stores = re.findall(r"masked\.store", text(source, width))
-    assert len(stores) == (width > 4)  # the one to C; with 4 lanes, 13 = 4 + 4 + 4 + 1 needs no mask
+    assert len(stores) == (
+        width > 4
+    )  # the one to C; with 4 lanes, 13 = 4 + 4 + 4 + 1 needs no mask
 
 
 @WIDTH
@@ -357,4 +359,6 @@ def test_scalar_arrays_and_long_names() -> None:
 
 
 def test_names_outside_ascii() -> None:
-    check("def f(größe: f32[3]):\n    for ä in serial(0, 3):\n        größe[ä] = 1.0\n", target.host())
+    check(
+        "def f(größe: f32[3]):\n    for ä in serial(0, 3):\n        größe[ä] = 1.0\n", target.host()
+    )

@@ -27,6 +27,7 @@ from minidlc.expr.index import (
     value_range,
 )
 from minidlc.support.errors import LoweringError
+from minidlc.support.extension import counting, use
 
 i, j, k = Var("i"), Var("j"), Var("k")
 io, ii, jo = Var("io"), Var("ii"), Var("jo")
@@ -42,12 +43,16 @@ def random_index(rng: random.Random, depth: int, names: tuple[Var, ...] = VARS) 
             total = total + factor * rng.choice(names)
             continue
         a = random_index(rng, depth - 1, names)
-        match rng.randint(0, 3):
+        match rng.randint(0, 4):
             case 0:
                 total = total + factor * (a // rng.choice((1, 2, 3, 4, 12)))
             case 1:
                 total = total + factor * (a % rng.choice((1, 2, 3, 4, 12)))
-            case 2:
+            case 2:  # what simplify may put together again
+                c = rng.choice((2, 3, 4))
+                both = rng.choice((1, c)) * (a // c) + rng.choice((1, 2)) * (a % c)
+                total = total + factor * both
+            case 3:
                 total = total + factor * minimum(a, random_index(rng, depth - 1, names))
             case _:
                 total = total + factor * maximum(a, random_index(rng, depth - 1, names))
@@ -66,7 +71,7 @@ def samples(rng: random.Random, ranges: Ranges, n: int) -> list[dict[Var, int]]:
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(seeds)
 def test_simplify_and_range_agree_with_evaluation(seed: int) -> None:
     rng = random.Random(seed)
@@ -76,10 +81,9 @@ def test_simplify_and_range_agree_with_evaluation(seed: int) -> None:
     for values in samples(rng, ranges, 12):
         assert evaluate(simple, values) == evaluate(e, values), (str(e), str(simple), values)
         assert span[0] <= evaluate(e, values) <= span[1]
-    assert simplify(simple, ranges) == simple or evaluate(simple, values) == evaluate(e, values)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_operators_agree_with_evaluation(seed: int) -> None:
     rng = random.Random(seed)
@@ -95,7 +99,7 @@ def test_operators_agree_with_evaluation(seed: int) -> None:
             assert evaluate_cond(cond, values) == holds
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_substitute_agrees_with_evaluation(seed: int) -> None:
     rng = random.Random(seed)
@@ -105,7 +109,7 @@ def test_substitute_agrees_with_evaluation(seed: int) -> None:
         assert evaluate(substitute(e, new), values) == evaluate(e, inner)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_conditions_simplify_to_the_same_truth(seed: int) -> None:
     rng = random.Random(seed)
@@ -168,6 +172,27 @@ def test_fuse_undoes_itself(n: int, f: int, m: int) -> None:
     parts = simplify((f * i + j) // f, {i: (0, n), j: (0, f - 1)})
     assert parts == Index.of(i)
     assert simplify((f * i + j) % f, {j: (0, f - 1)}) == simplify(Index.of(j), {j: (0, f - 1)})
+
+
+def test_division_and_remainder_are_read_together() -> None:
+    assert bounds(i - 4 * (i // 4), [(i, Index.of(99))]) == (Index.of(0), Index.of(3))
+    assert bounds(4 * (i // 4) + 3, [(i, Index.of(10))]) == (Index.of(3), Index.of(11))
+    e = 8 * (i // 4) + i % 4
+    assert simplify(e, {}) == e, "only k*c*(a//c) + k*(a%c) is k*a"
+
+
+def test_the_stages_can_be_replaced() -> None:
+    def exact(e: Index, ranges: Ranges) -> Index:
+        return e
+
+    def whole(e: Index, loops: object, ranges: object = None) -> tuple[Index, Index]:
+        return Index.of(0), Index.of(99)
+
+    with counting() as calls, use(simplify=exact, bounds=whole):
+        assert str(simplify(i // 16, {i: (0, 15)})) == "i//16"
+        assert bounds(i + 0, [(i, Index.of(4))]) == (Index.of(0), Index.of(99))
+    assert calls == {"simplify": 1, "bounds": 1}
+    assert simplify(i // 16, {i: (0, 15)}) == Index.of(0)
 
 
 def test_a_remainder_stays_when_the_range_leaves_it() -> None:

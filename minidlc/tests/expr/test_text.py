@@ -64,14 +64,14 @@ def random_expr(rng: random.Random, type: DType, depth: int) -> Expr:
             return Binary(rng.choice(ops), a, b)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_position_round_trip(seed: int) -> None:
     e = random_index(random.Random(seed), 2)
     assert parse_index(str(e)) == e
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_expression_round_trip(seed: int) -> None:
     rng = random.Random(seed)

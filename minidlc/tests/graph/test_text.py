@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import ml_dtypes
@@ -28,6 +29,7 @@ from minidlc.graph import (
     weights_of,
 )
 from minidlc.support import extension
+from minidlc.support.errors import ParseError
 from minidlc.tests.graph.graphs import constants, graphs
 
 pytestmark = pytest.mark.ch01
@@ -183,6 +185,18 @@ def test_large_constants_of_bodies_have_names_of_their_own() -> None:
     g = Graph.of("f", [], [build(Fused(relu_of(a)), []), build(Fused(relu_of(b)), [])])
     assert sorted(weights_of(g)) == ["w", "w_1"]
     assert parse(str(g), weights_of(g)) == g
+
+
+def test_large_constants_are_found_by_checksum_while_the_graph_lives() -> None:
+    g = Graph.of("f", [], [apply("relu", Constant("w", np.arange(97, dtype=np.float32)))])
+    text = str(g)
+    again = parse(text)
+    assert again == g
+    assert str(again) == text
+    del g, again
+    gc.collect()
+    with pytest.raises(ParseError, match="no weights named 'w'"):
+        parse(text)
 
 
 def test_a_long_chain_is_no_problem() -> None:

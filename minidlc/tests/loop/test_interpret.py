@@ -122,6 +122,16 @@ def f(C: f32[4, 4]):
     assert run(text, check_parallel=True, C=np.zeros((4, 4), np.float32))["C"].sum() == 16
 
 
+def test_loops_may_nest_deeper_than_python_allows() -> None:
+    n = 33
+    head = [f"{'    ' * d}for v{d} in serial(0, {2 if d in (12, 32) else 1}):" for d in range(1, n)]
+    place = " + ".join(f"v{d}" for d in range(1, n))
+    body = ['T = alloc(f32[1], "stack")', f"T[0] = C[{place}] + 1.0", f"C[{place}] = T[0]"]
+    lines = ["def f(C: f32[3]):", *head, *("    " * n + line for line in body)]
+    text = "\n".join(lines) + "\n"
+    assert run(text, check_parallel=True, C=np.zeros(3, np.float32))["C"].tolist() == [1, 2, 1]
+
+
 def test_parallel_loops_run_in_another_order() -> None:
     text = (
         'def f(C: f32[2]):\n    for i in parallel(0, 16):\n        C[0] = cast("f32", index(i))\n'

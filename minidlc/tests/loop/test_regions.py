@@ -50,6 +50,12 @@ def test_a_buffer_that_is_not_touched_has_no_box() -> None:
     assert regions(s, "nothing", "rw") is None
 
 
+def test_a_scalar_has_a_box_without_axes() -> None:
+    s = parse_function("def f(S: f32[()], C: f32[1]):\n    C[0] = S[()]\n").body
+    assert regions(s, "S", "r") == ()
+    assert regions(s, "S", "w") is None
+
+
 def test_the_whole_loop_has_constant_bounds() -> None:
     s = For(io, Index.of(10), Kind.SERIAL, body(TILE))
     assert box(s, "C", "w") == ["0: 127", "0: 8"]

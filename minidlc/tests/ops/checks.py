@@ -59,7 +59,7 @@ NOT_IN_RUNTIME = {
     "min": "NaN counts by its position",
     "pow": "integer overflow of 0 ** -1",
 }
-RUNTIME_REFUSES = ("NOT_IMPLEMENTED", "INVALID_GRAPH", "division by zero", "should not be 0")
+RUNTIME_REFUSES = ("NOT_IMPLEMENTED", "INVALID_GRAPH", "by zero")
 MAX_INTERPRETED = 4000  # multiply-adds that one example may cost the loop interpreter
 
 
@@ -218,7 +218,8 @@ def check_onnx(example: Example) -> None:
     try:
         model = to_onnx(graph)
     except OnnxExportError as e:
-        assert _really_missing(graph, e), str(e)
+        if not _really_missing(graph, e):
+            raise
         return
     back = load_onnx(model.SerializeToString())
     verify(back)
@@ -280,7 +281,8 @@ def check_onnxruntime(example: Example) -> None:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
         got = session.run(None, _feeds(model, example))
     except Exception as e:
-        assert any(reason in str(e) for reason in RUNTIME_REFUSES), str(e)
+        if not any(reason in str(e) for reason in RUNTIME_REFUSES):
+            raise
         return
     assert_close(got, reference(example), max(example.rtol, 1e-5), max(example.atol, 1e-5))
 

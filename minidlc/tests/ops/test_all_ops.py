@@ -1,4 +1,4 @@
-"""Every op of the registry, every example, every check; then an op that a file of a test registers."""
+"""Every op of the registry, every example, every check; then an op registered from a file."""
 
 from __future__ import annotations
 

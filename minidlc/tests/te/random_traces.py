@@ -97,3 +97,21 @@ def _cache_read(state: State, stage: Stage, rng: random.Random) -> Primitive:
     rank = state.type_of(source).rank
     dims = rng.sample(range(rank), rng.randint(0, min(rank, 2)))
     return CacheRead(source, chosen, tuple((d, rng.randint(1, 5)) for d in sorted(dims)))
+
+
+def specialise(schedule: Schedule, rng: random.Random) -> None:
+    """Vectorise innermost loops, unroll others and move buffers near, wherever that is legal."""
+    for stage in schedule.state.stages:
+        if stage.inlined or not stage.leaves:
+            continue
+        steps: list[Primitive] = [Unroll(stage.name, x) for x in stage.leaves if rng.random() < 0.3]
+        if rng.random() < 0.8:
+            steps.insert(0, Vectorize(stage.name, stage.leaves[-1]))
+        steps.append(SetScope(stage.name, rng.choice(("stack", "register"))))
+        for step in steps:
+            before = Schedule(schedule.outputs, schedule.trace, checked=False)
+            try:
+                before.apply(step).lower()
+                schedule.apply(step)
+            except ScheduleError:
+                continue

@@ -205,7 +205,10 @@ LOOPS = {
     "registers at a moving position": Refusal(
         "MDLC0618",
         then(lambda s: s["C"].set_scope("register"), lambda s: s.lower()),
-        ("set_scope: 'C' is in registers, but accessed at [i, j], where 'i' is no number", "unroll"),
+        (
+            "set_scope: 'C' is in registers, but accessed at [i, j], where 'i' is no number",
+            "unroll",
+        ),
     ),
     "registers of another thread": Refusal(
         "MDLC0618",
@@ -273,7 +276,7 @@ def test_refused_where_it_stands(name: str) -> None:
 
 def test_a_reader_outside_the_loop_is_named() -> None:
     s = two_readers()
-    with pytest.raises(ScheduleError, match="'b' reads 'a' too, outside the loop c.i") as caught:
+    with pytest.raises(ScheduleError, match=r"'b' reads 'a' too, outside the loop c\.i") as caught:
         s["a"].compute_at("c", "i")
     assert caught.value.code == "MDLC0615"
     assert "consumers before producers" in (caught.value.hint or "")
@@ -286,7 +289,6 @@ def test_a_reader_moved_away_is_refused_then() -> None:
     s["s"].compute_at("y", "i")
     s["e"].compute_at("y", "i")
     with pytest.raises(ScheduleError) as caught:
-        s["s"].compute_at("y", "j")  # e would lie around s: right
         s["e"].compute_at("s", "l")  # y reads e too
     assert caught.value.code == "MDLC0615"
     assert "'y' reads 'e' too" in caught.value.message
@@ -355,10 +357,11 @@ def test_a_trusted_schedule_is_checked_by_lower_and_the_step_is_named() -> None:
 def test_parameters_that_are_not_there() -> None:
     s = matmul()
     assert [p.name for p in s.lower().params] == ["A", "B", "bias", "D"]
-    assert [p.name for p in s.lower(params=("D", "A", "B", "bias")).params][0] == "D"
+    order = ("D", "A", "B", "bias")
+    assert tuple(p.name for p in s.lower(params=order).params) == order
     with pytest.raises(LoweringError) as caught:
         s.lower(params=("A", "B", "bia", "D"))
-    assert caught.value.code == "MDLC0709"
+    assert caught.value.code == "MDLC0724"
     assert "did you mean 'bias'" in str(caught.value)
 
 
@@ -366,7 +369,7 @@ def test_outputs_that_cannot_be_computed() -> None:
     A = te.placeholder(f32[4], "A")
     with pytest.raises(LoweringError) as caught:
         te.create_schedule(A)
-    assert caught.value.code == "MDLC0708"
+    assert caught.value.code == "MDLC0723"
     B = te.compute((4,), lambda i: A[i] + 1.0, name="B")
     again = te.compute((4,), lambda i: B[i] + 1.0, name="A")
     with pytest.raises(LoweringError, match="two different tensors named 'A'") as caught:
