@@ -48,8 +48,9 @@ def compile(
 
     `shapes` gives symbolic dims by name, or whole shapes by input name. `threads`: cores a call
     may use (default: all). `opt_level`: 0 = mandatory passes and plain loops; 1 = + fold_constants,
-    canonicalize, cse, dce; 2 = + fuse; 3 = + fast schedules. `pipeline` replaces the passes (a
-    Pipeline, or text such as "cse,dce"). `max_bytes` bounds arena and constants together.
+    canonicalize, cse, dce; 2 = + fuse; 3 = + fast schedules. `pipeline` replaces the passes: a
+    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds
+    arena and constants together.
     Raises CompileError for a model or an option that does not fit.
     """
     threads = _threads(threads)
@@ -114,5 +115,7 @@ def _pipeline(pipeline: Pipeline | str | None, opt_level: int) -> Pipeline:
     if opt_level not in (0, 1, 2, 3):
         raise OptionError(f"opt_level: expected 0, 1, 2 or 3, got {opt_level!r}", code="MDLC1006")
     if isinstance(pipeline, str):
-        return parse_pipeline(pipeline)
+        named = parse_pipeline(pipeline)
+        needed = (p for p in Pipeline.default(0).passes if p.name not in named.names)
+        return Pipeline((*needed, *named.passes))
     return pipeline if pipeline is not None else Pipeline.default(opt_level)

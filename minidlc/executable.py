@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from minidlc.lower import LoweredKernel, Program
 from minidlc.runtime.module import LoadedModule
 from minidlc.runtime.plan import MemoryPlan
 from minidlc.support.errors import CallError, CompileError, OptionError, nearest
+from minidlc.support.locations import caller
 from minidlc.te import Schedule, print_te
 from minidlc.transform import Record
 
@@ -95,7 +95,10 @@ class CompiledKernel:
         run_kernel(self.native, [arrays[p.name] for p in self.loops.params])
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.origin.name} = {self.origin.type}, schedule {self.lowered.kind}"
+        origin, what = self.origin, "copy"
+        if isinstance(origin, Node):
+            what = origin.op.body.name if isinstance(origin.op, Fused) else origin.op.name
+        return f"{self.name}: {origin.type} = {what}, schedule {self.lowered.kind}"
 
 
 @dataclass(frozen=True)
@@ -185,63 +188,83 @@ def bind_inputs(graph: Graph, arrays: Sequence[object], named: Mapping[str, obje
     """Match arguments with the graph's inputs and check each; returns dense arrays in order."""
     names = [i.name for i in graph.inputs]
     if len(arrays) > len(names):
-        raise CallError(
-            f"{graph.name}: takes {len(names)} inputs, got {len(arrays)}", code="MDLC0902"
-        )
+        raise _refusal(graph, f"takes {len(names)} inputs, got {len(arrays)}")
     given = dict(zip(names, arrays, strict=False))
     for name, array in named.items():
         if name not in names:
-            raise CallError(
-                f"{graph.name}: unknown input {name!r}", hint=nearest(name, names), code="MDLC0902"
-            )
+            raise _refusal(graph, f"unknown input {name!r}", nearest(name, names))
         if name in given:
-            raise CallError(f"{graph.name}: input {name!r} given twice", code="MDLC0902")
+            raise _refusal(graph, f"input {name!r} given twice")
         given[name] = array
     missing = [name for name in names if name not in given]
     if missing:
-        types = {i.name: i.type for i in graph.inputs}
-        raise CallError(
-            f"{graph.name}: missing input {missing[0]!r}",
-            notes=tuple(f"{name}: {types[name]}" for name in missing),
-            code="MDLC0902",
-        )
+        raise _refusal(graph, f"missing input {missing[0]!r}")
     return [_check_input(i.name, i.type, given[i.name]) for i in graph.inputs]
 
 
-def _check_input(name: str, expected: Any, thing: object) -> Array:
+def _refusal(graph: Graph, message: str, hint: str | None = None) -> CallError:
+    """The error for arguments that do not match the inputs: it lists what is wanted."""
+    return CallError(
+        f"{graph.name}: {message}",
+        loc=caller(),
+        notes=tuple(f"{i.name}: {i.type}" for i in graph.inputs),
+        hint=hint or "one array for each input, by position, by name or as one dict",
+        code="MDLC0902",
+    )
+
+
+def _check_input(name: str, expected: TensorType, thing: object) -> Array:
     try:
         array = np.asarray(thing)
         got = dtype(array.dtype)
     except (CompileError, ValueError, TypeError):
-        raise CallError(f"input {name!r}: not an array: {type(thing).__name__}") from None
+        raise CallError(
+            f"input {name!r}: not an array: {type(thing).__name__}",
+            loc=caller(),
+            hint=f"a NumPy array of {expected}",
+        ) from None
     if got != expected.dtype:
         raise CallError(
             f"input {name!r}: expected {expected}, got element type {got}",
+            loc=caller(),
             hint=f"{name}.astype({expected.dtype.numpy.name!r})",
             code="MDLC0903",
         )
     if array.shape != expected.dims:
         raise CallError(
-            f"input {name!r}: expected {expected}, got shape {array.shape}", code="MDLC0904"
+            f"input {name!r}: expected {expected}, got shape {array.shape}",
+            loc=caller(),
+            hint="compile for this shape, or reshape the array",
+            code="MDLC0904",
         )
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-    if len(out) != len(graph.outputs):
+    """`out` must hold one writable dense array for each output, sharing memory with nothing."""
+    wanted = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
+    fitting = len(out) == len(wanted) and all(
+        array.dtype == t.dtype.numpy
+        and array.shape == t.dims
+        and array.flags.c_contiguous
+        and array.flags.writeable
+        for array, t in zip(out, wanted, strict=True)
+    )
+    if not fitting:
         raise CallError(
-            f"out: expected {len(graph.outputs)} arrays, got {len(out)}", code="MDLC0905"
+            f"out: expected writable dense arrays of types {', '.join(map(str, wanted))}",
+            loc=caller(),
+            notes=tuple(f"got {a.dtype}{list(a.shape)}" for a in out),
+            hint="np.empty of each type",
+            code="MDLC0905",
         )
-    for value, array in zip(graph.outputs, out, strict=True):
-        type: Any = value.type
-        fits = array.dtype == type.dtype.numpy and array.shape == type.dims
-        if not (fits and array.flags.c_contiguous and array.flags.writeable):
-            raise CallError(
-                f"out for {value.name!r}: expected a writable dense array {type}",
-                code="MDLC0905",
-            )
     # kernels are compiled on the promise that what they write overlaps nothing they read
     arrays = [*inputs, *out]
     for k, array in enumerate(out, len(inputs)):
         if any(np.may_share_memory(array, other) for other in arrays[:k]):
-            raise CallError("out: shares memory with an input or another output", code="MDLC0906")
+            raise CallError(
+                "out: shares memory with an input or another output",
+                loc=caller(),
+                hint="give each output an array of its own",
+                code="MDLC0906",
+            )

@@ -27,7 +27,7 @@ from minidlc.runtime import pool
 from minidlc.runtime.memory import aligned
 from minidlc.runtime.native import NativeLibrary
 from minidlc.support.errors import CodegenError
-from minidlc.support.extension import fingerprint
+from minidlc.support.extension import fingerprint, overridden
 from minidlc.target import Target
 
 llvm: Any = _llvm  # llvmlite ships no types
@@ -68,10 +68,12 @@ class Kernel:
 def compile_kernel(fn: LoopFunction, target: Target, *, cache: bool = True) -> Kernel:
     """Return the machine code of `fn`; from the disk cache if it was compiled before.
 
-    Raises CodegenError: MDLC08xx from `emit`, MDLC0820 if the LLVM text is not valid.
+    Where `emit` or `vectorize` is replaced the cache is left alone: a reader's part is to be called
+    every time, not only the first. Raises CodegenError: MDLC08xx from `emit`, MDLC0820 if the LLVM text is not valid.
     """
     key = kernel_key(fn, target)
     symbol = f"k_{key[:16]}"
+    cache = cache and not (overridden("emit") or overridden("vectorize"))
     stored = kernel_cache.read(key) if cache else None
     if stored is None:
         text = emit(fn, target, symbol)

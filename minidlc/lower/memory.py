@@ -18,6 +18,7 @@ from minidlc.runtime.memory import ALIGNMENT
 from minidlc.runtime.plan import MemoryPlan, PlannedBuffer
 from minidlc.support import extension
 from minidlc.support.errors import MemoryLimitError, PassError
+from minidlc.support.locations import caller
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ extension.declare(
 )
 
 
-def plan_memory(requests: Sequence[BufferRequest], max_bytes: int) -> MemoryPlan:
-    """Place the buffers; raises MemoryLimitError (MDLC1101) above `max_bytes`.
+def plan_memory(
+    requests: Sequence[BufferRequest], max_bytes: int, constant_bytes: int = 0
+) -> MemoryPlan:
+    """Place the buffers; MemoryLimitError (MDLC1101) if they and constants exceed `max_bytes`.
 
     Every plan, ours or an override's, is proved before it is used: VerifyError (MDLC0480, MDLC0481)
     if two live buffers overlap or an offset is not a multiple of 64, PassError (MDLC0530) if there
@@ -56,11 +59,13 @@ def plan_memory(requests: Sequence[BufferRequest], max_bytes: int) -> MemoryPlan
     arena = max((b.offset + _aligned(b.nbytes) for b in buffers), default=0)
     plan = MemoryPlan(buffers, arena, sum(_aligned(r.nbytes) for r in requests))
     plan.check()
-    if arena > max_bytes:
+    if arena + constant_bytes > max_bytes:
         largest = sorted(buffers, key=lambda b: -b.nbytes)[:3]
+        notes = [f"arena: {arena:,} bytes", f"constants: {constant_bytes:,} bytes"]
         raise MemoryLimitError(
-            f"the arena needs {arena:,} bytes, max_bytes allows {max_bytes:,}",
-            notes=tuple(f"{b.name}: {b.nbytes:,} bytes" for b in largest),
+            f"the model needs {arena + constant_bytes:,} bytes, max_bytes allows {max_bytes:,}",
+            loc=caller(),
+            notes=(*notes, *(f"{b.name}: {b.nbytes:,} bytes" for b in largest)),
             hint="smaller shapes, or compile(max_bytes=…)",
         )
     return plan

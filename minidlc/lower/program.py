@@ -18,7 +18,7 @@ import numpy as np
 
 from minidlc.codegen.entry import Operand
 from minidlc.expr.types import Array, TensorType
-from minidlc.graph import Constant, Fused, Graph, Input, Node, TupleType, Value
+from minidlc.graph import Constant, Graph, Input, Node, TupleType, Value
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
 from minidlc.lower.memory import BufferRequest, plan_memory
 from minidlc.ops.movement import GetItem
@@ -77,8 +77,7 @@ def lower_graph(
     places = _Places(graph)
     requests = _requests(calls, places, workspace_bytes)
     constants, at = _constant_block(calls, places)
-    total = constants.nbytes
-    plan = plan_memory(tuple(requests.values()), max_bytes - total)
+    plan = plan_memory(tuple(requests.values()), max_bytes, constants.nbytes)
     offsets = {key: b.offset for key, b in zip(requests, plan.buffers, strict=True)}
     steps: list[Step] = []
     for index, (kernel, results) in enumerate(calls):
@@ -113,8 +112,7 @@ def _calls(
     for node in graph.nodes:
         if node.op.is_view or isinstance(node.op, GetItem):
             continue
-        name = node.op.body.name if isinstance(node.op, Fused) else node.op.name
-        kernel = lower_node(node, fresh(name), target, fast=fast)
+        kernel = lower_node(node, fresh(node.name), target, fast=fast)
         results = len(node.type.items) if isinstance(node.type, TupleType) else 1
         calls.append((kernel, tuple((node, i) for i in range(results))))
     places = _Places(graph)

@@ -28,10 +28,11 @@ from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
 @register_op
 @dataclass(frozen=True)
 class Conv(Op):
-    """conv(x, w, b)[n, o, h, …] = b[o] + sum over c, kh, … of x'[n, c, s*h + d*kh, …] * w[o, c, kh, …].
+    """conv(x, w, b)[n, o, h] = b[o] + sum over c, kh of x'[n, c, s*h + d*kh] * w[o, c, kh].
 
-    x' is x with a border of zeros (`pads`: begins, then ends), s the strides, d the dilations.
-    With `group` = g, output channel o reads only the channels of its group; () means ones, zeros.
+    In 2-D and 3-D the same along w and d. x' is x with a border of zeros (`pads`: begins, then
+    ends), s the strides, d the dilations. With `group` = g, output channel o reads only the
+    channels of its group. () means ones (strides, dilations) or zeros (pads).
     """
 
     onnx = "Conv"

@@ -245,7 +245,7 @@ class Softmax(Op):
 @register_op
 @dataclass(frozen=True)
 class LogSoftmax(Op):
-    """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max of all x[j]."""
+    """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max of x[j]."""
 
     onnx = "LogSoftmax"
     kind = OpKind.COMPOSITE

@@ -37,13 +37,15 @@ class FileLoc:
 
 @dataclass(frozen=True)
 class OnnxLoc:
-    """A node, initializer or input of an ONNX model."""
+    """A node, initializer or input of an ONNX model; the model as a whole if `node` is empty."""
 
     model: str
     node: str
     op_type: str = ""
 
     def __str__(self) -> str:
+        if not self.node:
+            return self.model
         kind = f" ({self.op_type})" if self.op_type else ""
         return f"{self.model}: node {self.node!r}{kind}"
 

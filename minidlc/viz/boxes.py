@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from typing import cast
 
 from minidlc.expr.types import TensorType
 from minidlc.graph.fused import Fused
@@ -234,9 +235,11 @@ def attributes_text(op: Op) -> str:
 
 def _attribute(value: object) -> str:
     """A tuple of equal numbers is written as one of them."""
-    items: tuple[object, ...] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
-    first = items[0] if len(items) > 1 else value
-    return str(first if all(item == first for item in items) else value)  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(value, tuple):
+        return str(value)
+    items = cast("tuple[object, ...]", value)
+    same = len(items) > 1 and len(set(items)) == 1
+    return str(next(iter(items)) if same else items)
 
 
 def type_text(type: Type) -> str:

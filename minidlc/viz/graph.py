@@ -9,6 +9,7 @@ a slide 1920 wide. Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from minidlc.graph.graph import Constant, Graph
@@ -110,7 +111,7 @@ def _stack(chart: Chart, rows: Sequence[Row]) -> tuple[list[Item], float, float]
     behind: list[Item] = []
     items: list[Item] = []
     y = 0.0
-    for row, below in zip(rows, [*rows[1:], None], strict=True):
+    for row, below in itertools.zip_longest(rows, rows[1:]):
         frames, front = _row_items(chart, row)
         behind += [shift(item, side, y) for item in frames]
         items += [shift(item, side, y) for item in front]

@@ -57,8 +57,8 @@ def test_views_of_arrays_are_read_right(double):
         (lambda f: f(X, x=X), "given twice"),
         (lambda f: f("three"), "not an array: str"),
         (lambda f: f(None), "not an array: NoneType"),
-        (lambda f: f(X, out=[]), "expected 1 arrays, got 0"),
-        (lambda f: f(X, out=[X.T]), "expected a writable dense array"),
+        (lambda f: f(X, out=[]), "expected writable dense arrays"),
+        (lambda f: f(X, out=[X.T]), "expected writable dense arrays"),
         (lambda f: f(X, out=[X]), "shares memory with an input"),
     ],
 )

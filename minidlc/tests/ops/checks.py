@@ -36,7 +36,7 @@ from minidlc.graph import (
 from minidlc.loop.interpret import interpret as run_loops
 from minidlc.lower.kernels import lower_node
 from minidlc.support.errors import OnnxExportError
-from minidlc.target import host
+from minidlc.target import Target, host
 from minidlc.te import Tensor, placeholder
 
 Results = tuple[Any, ...]
@@ -59,6 +59,7 @@ NOT_IN_RUNTIME = {
     "min": "NaN counts by its position",
     "pow": "integer overflow of 0 ** -1",
 }
+ANY_MACHINE = Target("x86_64", "generic", "")  # plain loops are the same for all
 RUNTIME_REFUSES = ("NOT_IMPLEMENTED", "INVALID_GRAPH", "by zero")
 MAX_INTERPRETED = 4000  # multiply-adds that one example may cost the loop interpreter
 
@@ -145,7 +146,7 @@ def check_loops(example: Example) -> None:
     """The plain loops, run by Python, give the reference."""
     if example.op.kind is not OpKind.COMPILED or cost(example) > MAX_INTERPRETED:
         return
-    run(example, fast=False, runner=lambda loops, arrays: run_loops(loops, arrays))
+    run(example, ANY_MACHINE, fast=False, runner=run_loops)
 
 
 def cost(example: Example) -> int:
@@ -168,13 +169,15 @@ def check_llvm(example: Example) -> None:
     def runner(loops: Any, arrays: dict[str, Any]) -> None:
         run_kernel(compile_kernel(loops, host()), [arrays[p.name] for p in loops.params])
 
-    run(example, fast=True, runner=runner)
+    run(example, host(), fast=True, runner=runner)
 
 
-def run(example: Example, *, fast: bool, runner: Callable[[Any, dict[str, Any]], None]) -> None:
+def run(
+    example: Example, target: Target, *, fast: bool, runner: Callable[[Any, dict[str, Any]], None]
+) -> None:
     """Lower the node, run its loops on the arrays, compare."""
     node = node_of(example)
-    kernel = lower_node(node, "k", host(), fast=fast)
+    kernel = lower_node(node, "k", target, fast=fast)
     arrays_of = dict(zip((v for v in node.inputs if v is not None), given(example), strict=True))
     wanted = reference(example)
     buffers: dict[str, Any] = {}

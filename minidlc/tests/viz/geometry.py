@@ -1,0 +1,114 @@
+"""Reading a picture back from its SVG: where boxes, labels and lines are."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from minidlc.viz.drawing import SLIDE, text_width
+
+NS = "{http://www.w3.org/2000/svg}"
+Area = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+    size: float
+    area: Area
+
+
+@dataclass
+class Seen:
+    """What stands in an SVG, by the class of the group it is in ('' outside of groups)."""
+
+    width: float
+    height: float
+    words: dict[str, list[Word]] = field(default_factory=dict)
+    areas: dict[str, list[Area]] = field(default_factory=dict)  # of whole groups
+    lines: list[list[tuple[float, float]]] = field(default_factory=list)  # sampled edges
+
+    @property
+    def all_words(self) -> list[Word]:
+        return [w for words in self.words.values() for w in words]
+
+    def pixels(self, word: Word) -> float:
+        """Size of a label on a slide 1920 pixels wide."""
+        return word.size * SLIDE / self.width
+
+
+def read_svg(svg: str) -> Seen:
+    root = ET.fromstring(svg)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    seen = Seen(width, height)
+    _read(root, "", seen)
+    return seen
+
+
+def _read(element: ET.Element, kind: str, seen: Seen) -> None:
+    for child in element:
+        match child.tag.removeprefix(NS):
+            case "g":
+                inner = child.get("class") or kind
+                _read(child, inner, seen)
+                areas = [_area(r) for r in child.iter(f"{NS}rect")]
+                if child.get("class") and areas:
+                    seen.areas.setdefault(inner, []).append(union(areas))
+            case "text":
+                seen.words.setdefault(kind, []).append(_word(child))
+            case "path" if kind == "edge":
+                seen.lines.append(list(_samples(child.attrib["d"])))
+
+
+def _area(rect: ET.Element) -> Area:
+    x, y, w, h = (float(rect.get(k, 0)) for k in ("x", "y", "width", "height"))
+    return x, y, x + w, y + h
+
+
+def _word(text: ET.Element) -> Word:
+    size, content = float(text.attrib["font-size"]), text.text or ""
+    bold, mono = "font-weight" in text.attrib, "Mono" in text.attrib["font-family"]
+    width = text_width(content, size, bold=bold, mono=mono)
+    x, y = float(text.attrib["x"]), float(text.attrib["y"])
+    x -= width * {"middle": 0.5, "end": 1.0}.get(text.get("text-anchor", ""), 0.0)
+    return Word(content, size, (x, y - 0.76 * size, x + width, y + 0.2 * size))
+
+
+def _samples(path: str) -> Iterator[tuple[float, float]]:
+    """Points along a path of one M and one C or L command."""
+    numbers = [float(n) for n in re.findall(r"-?[\d.]+", path)]
+    points = list(zip(numbers[::2], numbers[1::2], strict=True))
+    if "C" not in path:
+        for a, b in zip(points, points[1:], strict=False):
+            yield from (
+                (a[0] + (b[0] - a[0]) * t / 20, a[1] + (b[1] - a[1]) * t / 20) for t in range(21)
+            )
+        return
+    for i in range(0, len(points) - 3, 3):
+        a, b, c, d = points[i : i + 4]
+        for n in range(21):
+            t = n / 20
+            u = 1 - t
+            weights = (u**3, 3 * u * u * t, 3 * u * t * t, t**3)
+            yield (
+                sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)),
+                sum(w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True)),
+            )
+
+
+def union(areas: list[Area]) -> Area:
+    left, top, right, bottom = zip(*areas, strict=True)
+    return min(left), min(top), max(right), max(bottom)
+
+
+def meet(a: Area, b: Area, slack: float = 0.0) -> bool:
+    """True if two areas share more than a rim of `slack`."""
+    across = min(a[2], b[2]) - max(a[0], b[0]) > slack
+    return across and min(a[3], b[3]) - max(a[1], b[1]) > slack
+
+
+def inside(point: tuple[float, float], area: Area, rim: float = 0.0) -> bool:
+    x, y = point
+    return area[0] + rim < x < area[2] - rim and area[1] + rim < y < area[3] - rim

@@ -1,0 +1,173 @@
+"""The picture of a graph: legible, nothing overlaps, the same on every run."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from minidlc.expr.types import f32
+from minidlc.graph import Constant, Graph, Input, apply
+from minidlc.support.errors import OptionError
+from minidlc.tests.viz.geometry import Seen, inside, meet, read_svg
+from minidlc.tests.viz.graphs import lenet, many_kinds, resnet, weight, wide
+from minidlc.transform import Pipeline
+from minidlc.viz import graph
+from minidlc.viz.boxes import chart_of
+from minidlc.viz.drawing import SLIDE, SMALLEST
+
+GRAPHS = {"lenet": lenet(), "resnet": resnet(3), "wide": wide(), "deep": resnet(20)}
+FUSED = {f"{name} fused": Pipeline.default().run(g)[0] for name, g in GRAPHS.items()}
+
+
+@pytest.fixture(scope="module", params=[*GRAPHS, *FUSED])
+def seen(request: pytest.FixtureRequest) -> Seen:
+    return read_svg(graph((GRAPHS | FUSED)[request.param]).svg)
+
+
+def test_labels_are_large_enough_on_a_slide(seen: Seen) -> None:
+    assert seen.all_words
+    assert min(seen.pixels(w) for w in seen.all_words) >= SMALLEST
+    assert seen.width <= SLIDE
+
+
+def test_boxes_do_not_overlap(seen: Seen) -> None:
+    assert len(seen.areas["box"]) > 3
+    for a, b in itertools.combinations(seen.areas["box"], 2):
+        assert not meet(a, b)
+
+
+def test_frames_do_not_overlap_and_hold_their_boxes_whole(seen: Seen) -> None:
+    frames = seen.areas.get("frame", [])
+    for a, b in itertools.combinations(frames, 2):
+        assert not meet(a, b)
+    for frame, box in itertools.product(frames, seen.areas["box"]):
+        middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+        if meet(frame, box):
+            assert inside(middle, frame)
+            assert frame[0] <= box[0] and box[2] <= frame[2]
+
+
+def test_labels_cross_neither_boxes_nor_each_other_nor_lines(seen: Seen) -> None:
+    free = [w for w in seen.words[""] if w.size < 20]
+    headlines = seen.words.get("headline", [])
+    for a, b in itertools.combinations([*free, *headlines], 2):
+        assert not meet(a.area, b.area), (a.text, b.text)
+    for word, box in itertools.product([*free, *headlines], seen.areas["box"]):
+        assert not meet(word.area, box), word.text
+    for word, line in itertools.product(free, seen.lines):
+        assert not any(inside(p, word.area) for p in line), word.text
+
+
+def test_text_stays_in_its_box(seen: Seen) -> None:
+    for word in seen.words["box"]:
+        middle = ((word.area[0] + word.area[2]) / 2, (word.area[1] + word.area[3]) / 2)
+        box = next(a for a in seen.areas["box"] if inside(middle, a))
+        assert box[0] <= word.area[0], word.text
+        assert word.area[2] <= box[2], word.text
+
+
+def test_lines_do_not_run_through_boxes(seen: Seen) -> None:
+    for line, box in itertools.product(seen.lines, seen.areas["box"]):
+        assert not any(inside(p, box, 4) for p in line)
+
+
+def test_everything_is_on_the_page(seen: Seen) -> None:
+    page = (0.0, 0.0, seen.width, seen.height)
+    for word in seen.all_words:
+        assert inside(word.area[:2], page)
+        assert inside(word.area[2:], page)
+    assert all(inside(p, page) for line in seen.lines for p in line)
+
+
+def test_a_box_has_at_most_two_lines_and_its_badges() -> None:
+    chart = chart_of(lenet())
+    assert [b.badges for b in chart.boxes if b.title == "conv"] == [
+        ("w: 6×1×5×5", "b: 6"),
+        ("w_1: 16×6×5×5", "b_1: 16"),
+    ]
+    assert not any("\n" in text for b in chart.boxes for text in (b.title, b.detail, *b.badges))
+
+
+def test_many_weights_are_counted_and_numbers_are_shown() -> None:
+    x = Input("x", f32[4])
+    h = apply("concat", x, weight("a", 4), weight("b", 4), weight("c", 4), axis=0)
+    boxes = chart_of(Graph.of("g", [x], [h * 0.5])).boxes
+    assert [b.badges for b in boxes if b.badges] == [("3 weights, 48 B",), ("c_1 = 0.5",)]
+
+
+def test_types_stand_where_they_change() -> None:
+    arrows = {(a.tail, a.head): a.label for a in chart_of(resnet(1)).arrows}
+    assert arrows["conv_1", "relu_1"] == "f32[1, 8, 16, 16]"
+    assert arrows["relu_1", "conv_2"] == ""
+    assert arrows["flatten_1", "matmul_1"] == "f32[1, 512]"
+
+
+def test_fused_groups_are_opened_and_linked_through() -> None:
+    chart = chart_of(FUSED["resnet fused"])
+    framed = [b for b in chart.boxes if b.frame]
+    assert {b.title for b in framed} == {"conv", "relu", "add"}
+    assert not any(b.title == "fused" for b in chart.boxes)
+    assert len(chart.frames) == 7
+    keys = {b.key for b in chart.boxes}
+    assert all(a.tail in keys and a.head in keys for a in chart.arrows)
+    reached = {a.head for a in chart.arrows}
+    assert all(b.key in reached for b in chart.boxes if b.kind != "value" or b.extra == "output")
+
+
+def test_names_are_those_of_the_text() -> None:
+    g = resnet(2)
+    text = str(g)
+    for box in chart_of(g).boxes:
+        if box.kind != "value":
+            assert f"{box.detail or box.title}: " in text
+
+
+def test_title_counts_ops_kernels_and_weights() -> None:
+    assert graph(lenet()).title == "lenet: 15 ops, 247 kB of weights"
+    assert graph(FUSED["lenet fused"]).title == "lenet: 15 ops in 7 kernels, 247 kB of weights"
+
+
+def test_same_bytes_on_every_run() -> None:
+    first, second = graph(lenet()), graph(lenet())
+    assert first.svg == second.svg
+    assert first.png(480) == second.png(480)
+
+
+def test_both_themes_have_the_same_layout() -> None:
+    light, dark = (read_svg(graph(lenet(), theme=t).svg) for t in ("light", "dark"))
+    assert light == dark
+    with pytest.raises(OptionError) as error:
+        graph(lenet(), theme="drak")  # pyright: ignore[reportArgumentType]
+    assert error.value.code == "MDLC1021"
+    assert "did you mean 'dark'?" in str(error.value)
+
+
+def test_odd_graphs_can_be_drawn() -> None:
+    x = Input("x", f32[2])
+    two = apply("add", x, x)
+    twice = Constant("k", two.type.dtype.numpy.type(3).reshape(1))
+    for g in (
+        Graph.of("nothing", [], []),
+        Graph.of("identity", [x], [x]),
+        Graph.of("unused", [x], []),
+        Graph.of("constant", [x], [twice]),
+        Graph.of("same twice", [x], [two, two]),
+    ):
+        assert read_svg(graph(g).svg).width >= 960
+
+
+def test_large_graphs_are_summed_up_unless_expanded() -> None:
+    g = resnet(20)
+    assert len(g.nodes) > 100
+    short, full = read_svg(graph(g).svg), read_svg(graph(g, expand=True).svg)
+    assert any(w.text.startswith("×20") for w in short.words["box"])
+    assert len(short.areas["box"]) < 12
+    assert len(full.areas["box"]) == len(g.nodes) + 2
+    assert min(full.pixels(w) for w in full.all_words) >= SMALLEST
+
+
+def test_a_long_chain_without_repeats_is_summed_up_as_well() -> None:
+    seen = read_svg(graph(many_kinds(200)).svg)
+    assert len(seen.areas["box"]) <= 62
+    assert any(w.text.endswith(" ops") for w in seen.words["box"])
