@@ -9,16 +9,12 @@ inside one.
 
 from __future__ import annotations
 
-import os
-
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"  # read when NumPy is loaded
-
 import argparse
 import statistics
 import time
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import minidlc as mc
 
@@ -51,5 +47,6 @@ def measure(n: int, rounds: int = 15) -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sizes", nargs="*", type=int, default=[256])
-    for size in parser.parse_args().sizes:
-        measure(size)
+    with threadpool_limits(1):  # NumPy's BLAS, as we, on one core
+        for size in parser.parse_args().sizes:
+            measure(size)

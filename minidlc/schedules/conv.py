@@ -16,6 +16,7 @@ A pool is the same with one channel at a time. Treated in course chapter 04_sche
 from __future__ import annotations
 
 from minidlc.schedules.group import Group
+from minidlc.schedules.injective import keep_at
 from minidlc.schedules.tiles import (
     accumulator,
     channel_tile,
@@ -49,7 +50,7 @@ def _row_vectors(group: Group, target: Target) -> int:
 def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:
     last, anchor = group.last, group.anchor
     assert anchor is not None
-    inline_around(sch, group, target)
+    kept = inline_around(sch, group, target)
     sums = accumulator(sch, group)
     lanes, vectors = target.lanes(last.dtype.bits), _row_vectors(group, target)
     batch, channel, *lines, column = last.axes
@@ -62,4 +63,5 @@ def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:
     sch[last].vectorize(wl)
     trips = (last.shape[0], -(-last.shape[1] // tile), *last.shape[2:-1])
     share_tiles(sch, group, (batch, oo, *lines), trips)
+    keep_at(sch, kept, last, wo, target)
     hold_in_registers(sch, group, sums, wo, (anchor.axes[1],), lanes)

@@ -12,25 +12,65 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
+from minidlc.expr.nodes import Load, walk
 from minidlc.schedules.group import Group, work
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
 PARALLEL_WORK = 1 << 15  # below about ten microseconds of work a fork costs more than it gains
+INLINE_NODES = 64  # an expression of more nodes that is read twice is stored, not repeated
 
 
 def schedule_injective(sch: Schedule, group: Group, target: Target) -> None:
     """Inline everything into the outputs and vectorise their rows."""
-    for stage in reversed(group.intermediate()):
-        sch[stage].compute_inline()
+    kept = inline_pointwise(sch, group.intermediate())
     for output in group.outputs:
         vectorize_rows(sch, output, target)
+    last = group.last
+    row = share(sch, last, last.axes[:-1], work(last))
+    if len(group.outputs) == 1:
+        keep_at(sch, kept, last, row, target)
+
+
+def inline_pointwise(sch: Schedule, stages: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Inline stages into their readers; returns those that are better computed once.
+
+    `y = x * sigmoid(x)` reads x twice: a chain of n such steps would repeat its first step 2^n
+    times. So a stage that is read more than once and has grown large is left for `keep_at`.
+    """
+    size: dict[str, int] = {}
+    kept: list[Tensor] = []
+    reads = [e.buffer for s in sch.state.stages for e in walk(s.body) if isinstance(e, Load)]
+    for stage in stages:
+        assert stage.body is not None
+        nodes = list(walk(stage.body))
+        size[stage.name] = len(nodes) + sum(
+            size.get(e.buffer, 0) for e in nodes if isinstance(e, Load)
+        )
+        if size[stage.name] > INLINE_NODES and reads.count(stage.name) > 1:
+            size[stage.name] = 0  # for its readers it is one load
+            kept.append(stage)
+    for stage in reversed(stages):
+        if stage not in kept:
+            sch[stage].compute_inline()
+    return tuple(kept)
+
+
+def keep_at(
+    sch: Schedule, kept: Sequence[Tensor], last: Tensor, leaf: str | None, target: Target
+) -> None:
+    """Compute the kept stages at a loop of `last`, in vectors; without a loop, each as a whole."""
+    for stage in reversed(kept):
+        vectorize_rows(sch, stage, target)
+        if leaf is not None:
+            sch[stage].compute_at(last, leaf)
+            sch[stage].set_scope("stack")
 
 
 def vectorize_rows(sch: Schedule, stage: Tensor, target: Target) -> None:
-    """Make the last axis of `stage` a vector loop and, if there is enough work, share the rest."""
+    """Make the last axis of `stage` a vector loop."""
     if not stage.axes or 0 in stage.shape:
         return
     lanes = target.lanes(stage.dtype.bits)
@@ -41,20 +81,24 @@ def vectorize_rows(sch: Schedule, stage: Tensor, target: Target) -> None:
         if stage.reduce_axes:  # the vector loop is the innermost
             sch[stage].reorder(*(axis for axis, _ in stage.reduce_axes), name)
         sch[stage].vectorize(name)
-    share(sch, stage, stage.axes[:-1], work(stage))
 
 
-def share(sch: Schedule, stage: Tensor, axes: tuple[str, ...], amount: int) -> None:
-    """Run the outermost axes in parallel: as many fused together as give a few dozen pieces."""
-    if amount < PARALLEL_WORK or not axes:
-        return
+def share(sch: Schedule, stage: Tensor, axes: tuple[str, ...], amount: int) -> str | None:
+    """Run the outermost axes in parallel if there is enough work for it.
+
+    As many are fused together as give a few dozen pieces. Returns the innermost of `axes` under
+    the name it has then.
+    """
+    if not axes:
+        return None
+    if amount < PARALLEL_WORK:
+        return axes[-1]
     shape = dict(zip(stage.axes, stage.shape, strict=True))
-    outer = axes[0]
-    pieces = shape.get(outer, 1)
-    for name in axes[1:]:
-        if pieces >= 32:
-            break
-        pieces *= shape.get(name, 1)
+    outer, rest, pieces = axes[0], list(axes[1:]), shape[axes[0]]
+    while rest and pieces < 32:
+        name = rest.pop(0)
+        pieces *= shape[name]
         outer = sch[stage].fuse(outer, name, f"{outer}{name}")
-    if pieces > 1 and math.isfinite(pieces):
+    if pieces > 1:
         sch[stage].parallel(outer)
+    return rest[-1] if rest else outer

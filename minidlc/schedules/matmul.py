@@ -17,6 +17,7 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from minidlc.schedules.group import Group
+from minidlc.schedules.injective import keep_at
 from minidlc.schedules.tiles import (
     accumulator,
     hold_in_registers,
@@ -31,7 +32,7 @@ from minidlc.te import Schedule
 def schedule_matmul(sch: Schedule, group: Group, target: Target) -> None:
     """Register-tiled product over the last two axes; leading axes are batch."""
     last = group.last
-    inline_around(sch, group, target)
+    kept = inline_around(sch, group, target)
     sums = accumulator(sch, group)
     lanes = target.lanes(last.dtype.bits)
     batch, row, column = last.axes[:-2], last.axes[-2:-1], last.axes[-1]
@@ -52,5 +53,6 @@ def schedule_matmul(sch: Schedule, group: Group, target: Target) -> None:
         sch[last].unroll(axis)
     sch[last].vectorize(jl)
     leaf = share_tiles(sch, group, (*outer, jo), tuple(trips))
+    keep_at(sch, kept, last, leaf, target)
     assert group.anchor is not None
     hold_in_registers(sch, group, sums, leaf, group.anchor.axes[-2:-1], lanes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from minidlc.expr.index import Var
 from minidlc.expr.nodes import Load, walk
 from minidlc.schedules.group import Group, work
-from minidlc.schedules.injective import share, vectorize_rows
+from minidlc.schedules.injective import keep_at, share, vectorize_rows
 from minidlc.schedules.tiles import inline_around
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
@@ -22,35 +22,36 @@ STACK_BYTES = 16 << 10
 
 def schedule_reduction(sch: Schedule, group: Group, target: Target) -> None:
     """One reduction and its epilogue, row by row."""
-    inline_around(sch, group, target)
+    kept = inline_around(sch, group, target)
     anchor, last = group.anchor, group.last
     assert anchor is not None
-    if not _along_memory(anchor):
-        vectorize_rows(sch, anchor, target)
-        if anchor is not last:
-            vectorize_rows(sch, last, target)
+    if _along_memory(anchor):
+        _horizontal(sch, anchor, target)
+        row = share(sch, last, last.axes, work(anchor))
+        keep_at(sch, kept, last, row, target)
+        if anchor is not last and row is not None:
+            sch[anchor].compute_at(last, row)
+            sch[anchor].set_scope("stack")
         return
-    _horizontal(sch, anchor, target)
-    if anchor is not last and last.axes:
-        sch[anchor].compute_at(last, last.axes[-1])
-        sch[anchor].set_scope("stack")
-    share(sch, last, last.axes[:-1], work(anchor))
+    for stage in dict.fromkeys((anchor, *kept, last)):
+        vectorize_rows(sch, stage, target)
+        share(sch, stage, stage.axes[:-1], work(anchor))
 
 
 def schedule_softmax(sch: Schedule, group: Group, target: Target) -> None:
     """All stages at the row they belong to, so that the row stays in the first cache."""
     last = group.last
-    rows = [a for a, n in zip(last.axes[:-1], last.shape[:-1], strict=True) if n > 1]
     reduced_last = all(_along_memory(t) for t in group.stages() if t.reduce_axes)
     vectorize_rows(sch, last, target)
+    row = share(sch, last, last.axes[:-1], work(last))
     for stage in reversed(group.intermediate()):
         if stage.reduce_axes and reduced_last:
             _horizontal(sch, stage, target)
         elif not stage.reduce_axes:
             vectorize_rows(sch, stage, target)
         row_bytes = last.shape[-1] * stage.dtype.itemsize
-        if reduced_last and rows and row_bytes <= STACK_BYTES:
-            sch[stage].compute_at(last, rows[-1])
+        if reduced_last and row is not None and row_bytes <= STACK_BYTES:
+            sch[stage].compute_at(last, row)
             sch[stage].set_scope("stack")
 
 

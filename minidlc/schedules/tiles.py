@@ -17,24 +17,24 @@ from __future__ import annotations
 from minidlc.expr.index import Cond
 from minidlc.expr.nodes import Select, walk
 from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.injective import PARALLEL_WORK, vectorize_rows
+from minidlc.schedules.injective import PARALLEL_WORK, inline_pointwise, vectorize_rows
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
 
-def inline_around(sch: Schedule, group: Group, target: Target) -> None:
-    """Inline pointwise stages, but give a padded copy its own loops.
+def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, ...]:
+    """Inline pointwise stages, but give a padded copy its own loops; returns what `keep_at` places.
 
     A border test inside the anchor would run once for each multiply-add; as a stage of its own it
     runs once for each element (SCHEDULE.md pitfall 17 measured both).
     """
-    for stage in reversed(group.intermediate()):
-        if stage is group.anchor or stage.reduce_axes:
-            continue
-        if _has_border(stage):
-            vectorize_rows(sch, stage, target)
-        else:
-            sch[stage].compute_inline()
+    pointwise = [t for t in group.intermediate() if t is not group.anchor and not t.reduce_axes]
+    padded = [t for t in pointwise if _has_border(t)]
+    kept = inline_pointwise(sch, [t for t in pointwise if t not in padded])
+    before = (*padded, *(t for t in kept if t in group.before_anchor()))
+    for stage in before:
+        vectorize_rows(sch, stage, target)
+    return tuple(t for t in kept if t not in before)
 
 
 def _has_border(stage: Tensor) -> bool:

@@ -65,7 +65,7 @@ def passes(records: Sequence[Record], title: str | None = None) -> Page:
         raise OptionError("no passes to show: the list of records is empty", code="MDLC1023")
     if title is None:
         first, last = records[0].before, records[-1].after
-        title = f"{first.name}: {_number(first)} → {_number(last)} in {len(records)} passes"
+        title = f"{first.name}: {_number(first)} → {_number(last)}, {len(records)} passes"
     steps = "\n".join(_step(n, record) for n, record in enumerate(records))
     entries = "\n".join(_entry(n, record) for n, record in enumerate(records))
     words = html.escape(title)

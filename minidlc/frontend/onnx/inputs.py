@@ -33,6 +33,8 @@ class _Sizes:
     given: Shapes
     symbols: dict[str, int] = field(default_factory=dict[str, int])
     used: set[str] = field(default_factory=set[str])
+    vars: dict[str, Var] = field(default_factory=dict[str, Var])
+    names: Names = field(default_factory=Names)
 
     def bind(self, symbol: str, size: int, loc: OnnxLoc) -> None:
         """Note the size of a symbol; two different ones are an error."""
@@ -131,7 +133,9 @@ def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, sizes: _Sizes) -> D
     sizes.used.add(symbol)
     if symbol in sizes.symbols:
         return sizes.symbols[symbol]
-    return Index.of(Var(identifier(symbol, "N")))
+    if symbol not in sizes.vars:  # 'a.b' and 'a_b' are two symbols
+        sizes.vars[symbol] = Var(sizes.names.fresh(identifier(symbol, "N")))
+    return Index.of(sizes.vars[symbol])
 
 
 def _symbols(infos: Sequence[onnx.ValueInfoProto]) -> list[str]:

@@ -167,12 +167,14 @@ def composite_reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> 
         case "ReduceLogSum":
             return apply("log", apply("sum", x, **over))
         case _:
-            return _log_sum_exp(x, over)
+            return _log_sum_exp(node, x, over)
 
 
-def _log_sum_exp(x: Value, over: dict[str, Any]) -> Value:
+def _log_sum_exp(node: OnnxNode, x: Value, over: dict[str, Any]) -> Value:
     """m + log(sum(exp(x - m))) does not overflow; m is the maximum, made finite."""
     type = tensor_type(x)
+    if not type.dtype.is_float:
+        raise node.unsupported(f"ReduceLogSumExp of {type.dtype}", "cast the input to float")
     limit = _LARGEST[type.dtype.name]
     largest = apply("clip", apply("max", x, axes=over["axes"]), min=-limit, max=limit)
     total = apply("sum", apply("exp", x - largest), **over)

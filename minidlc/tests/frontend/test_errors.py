@@ -296,6 +296,7 @@ def one(op: str, inputs: str = "x", **attributes: Any) -> onnx.ModelProto:
         (one("Dropout", "x f t"), "MDLC0108", "'t'"),
         (one("Conv", "x w", auto_pad="SOME"), "MDLC0116", "auto_pad 'SOME'"),
         (one("Constant", "", value_string="a"), "MDLC0116", "without a dense numeric value"),
+        (one("ReduceLogSumExp", "s"), "MDLC0116", "ReduceLogSumExp of i64"),
         (one("If", "x"), "MDLC0116", "no such op"),
     ],
     ids=lambda v: v.graph.node[0].op_type if isinstance(v, onnx.ModelProto) else None,

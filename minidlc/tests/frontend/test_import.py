@@ -319,6 +319,17 @@ def test_shapes_by_symbol_and_by_input() -> None:
     assert str(load_onnx(relu).outputs[0].type) == 'f32["batch", 3]'
 
 
+def test_symbols_that_are_no_identifiers_stay_apart() -> None:
+    inputs = {"a": (TensorProto.FLOAT, ["n.1", "n_1", "?", "n.1"])}
+    graph = load_onnx(model([node("Relu", "a", "y")], inputs))
+    assert str(graph.outputs[0].type) == 'f32["n_1", "n_1_1", "N", "n_1"]'
+
+
+def test_a_graph_may_give_out_its_input_and_a_weight() -> None:
+    graph = load_onnx(model([], {"x": F([1])}, "x w", {"w": F([2])}))
+    assert [o.name for o in graph.outputs] == ["x", "w"]
+
+
 def test_paths_bytes_and_protos(tmp_path: Any) -> None:
     built = model([node("Relu", "x", "y")], {"x": F([1])})
     path = tmp_path / "relu.onnx"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -81,10 +82,8 @@ def _samples(path: str) -> Iterator[tuple[float, float]]:
     numbers = [float(n) for n in re.findall(r"-?[\d.]+", path)]
     points = list(zip(numbers[::2], numbers[1::2], strict=True))
     if "C" not in path:
-        for a, b in zip(points, points[1:], strict=False):
-            yield from (
-                (a[0] + (b[0] - a[0]) * t / 20, a[1] + (b[1] - a[1]) * t / 20) for t in range(21)
-            )
+        for (ax, ay), (bx, by) in itertools.pairwise(points):
+            yield from ((ax + (bx - ax) * t / 20, ay + (by - ay) * t / 20) for t in range(21))
         return
     for i in range(0, len(points) - 3, 3):
         a, b, c, d = points[i : i + 4]

@@ -45,7 +45,8 @@ def test_frames_do_not_overlap_and_hold_their_boxes_whole(seen: Seen) -> None:
         middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
         if meet(frame, box):
             assert inside(middle, frame)
-            assert frame[0] <= box[0] and box[2] <= frame[2]
+            assert frame[0] <= box[0]
+            assert box[2] <= frame[2]
 
 
 def test_labels_cross_neither_boxes_nor_each_other_nor_lines(seen: Seen) -> None:
