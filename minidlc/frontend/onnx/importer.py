@@ -19,7 +19,7 @@ import onnx
 from minidlc.frontend.onnx import operators, operators_shape
 from minidlc.frontend.onnx.inputs import Shapes, graph_inputs
 from minidlc.frontend.onnx.order import needed_nodes
-from minidlc.frontend.onnx.reader import Source, read_model
+from minidlc.frontend.onnx.reader import Source, read_model, source_name
 from minidlc.frontend.onnx.registry import UNSUPPORTED, OnnxNode, converter, known_op_types
 from minidlc.frontend.onnx.tensors import array, element
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
@@ -37,8 +37,17 @@ def load_onnx(source: Source, shapes: Shapes | None = None) -> Graph:
     """Import a model from a path, from bytes or a ModelProto.
 
     `shapes` gives sizes of symbols, or shapes of inputs, by name; a size that is not given stays a
-    symbol. Raises OnnxImportError (MDLC01xx); if nodes cannot be taken, all of them are listed.
+    symbol. Raises OnnxImportError (MDLC01xx) with a place and a hint; if nodes cannot be taken, all
+    of them are listed.
     """
+    try:
+        return _load(source, shapes)
+    except OnnxImportError as e:
+        e.hint = e.hint or "onnx.checker.check_model(model, full_check=True) may say more"
+        raise e.at(OnnxLoc(source_name(source), "")) from None
+
+
+def _load(source: Source, shapes: Shapes | None) -> Graph:
     proto, name = read_model(source)
     opset = _opset(proto, name)
     graph = proto.graph

@@ -36,19 +36,27 @@ _LENGTH_DELIMITED = 2  # protobuf wire type of strings and messages
 _FIXED = {1: 8, 5: 4}
 
 
+def source_name(source: Source) -> str:
+    """What messages call the model: its file, or the name of its graph."""
+    if isinstance(source, onnx.ModelProto):
+        return str(source.graph.name or "model")
+    return "bytes" if isinstance(source, (bytes, bytearray)) else Path(source).name
+
+
 def read_model(source: Source) -> tuple[onnx.ModelProto, str]:
     """The model and a name for messages. Raises OnnxImportError.
 
     MDLC0102 no such file, 0103 empty, 0104 another kind of file, 0105 truncated or damaged, 0106
     protobuf that is no ONNX model, 0111 external data missing.
     """
+    name, folder = source_name(source), None
     if isinstance(source, onnx.ModelProto):
-        model, name, folder = source, str(source.graph.name or "model"), None
+        model = source
     elif isinstance(source, (bytes, bytearray)):
-        model, name, folder = _parse(bytes(source), "bytes"), "bytes", None
+        model = _parse(bytes(source), name)
     else:
         path = Path(source)
-        name, folder = path.name, path.parent
+        folder = path.parent
         model = _parse(_read_file(path), name)
     _check_is_onnx(model, name)
     _check_names(model.graph, name)

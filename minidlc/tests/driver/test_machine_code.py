@@ -42,4 +42,3 @@ def test_a_large_product_is_mostly_multiply_adds():
     assert loop.spills == 0
     assert loop.fma >= 16
     assert loop.fma >= 0.5 * loop.instructions
-

@@ -22,9 +22,7 @@ SAMPLE = 3
 
 
 def check_narrow(example, width):
-    exe = mc.compile(
-        checks.graph_of(example), target=mc.target.host(vector_width=width), threads=2
-    )
+    exe = mc.compile(checks.graph_of(example), target=mc.target.host(vector_width=width), threads=2)
     got = exe(*checks.given(example))
     checks.assert_close(got, checks.reference(example), example.rtol, example.atol)
 
