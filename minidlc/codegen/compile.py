@@ -69,7 +69,8 @@ def compile_kernel(fn: LoopFunction, target: Target, *, cache: bool = True) -> K
     """Return the machine code of `fn`; from the disk cache if it was compiled before.
 
     Where `emit` or `vectorize` is replaced the cache is left alone: a reader's part is to be called
-    every time, not only the first. Raises CodegenError: MDLC08xx from `emit`, MDLC0820 if the LLVM text is not valid.
+    every time, not only the first. Raises CodegenError: MDLC08xx from `emit`, MDLC0820 if the LLVM
+    text is not valid.
     """
     key = kernel_key(fn, target)
     symbol = f"k_{key[:16]}"

@@ -200,9 +200,7 @@ class Reduce(ExprBase):
         return self.body.dtype
 
 
-Expr: TypeAlias = (
-    Const | IndexValue | Load | Binary | Compare | Select | Call | Cast | Reduce
-)
+Expr: TypeAlias = Const | IndexValue | Load | Binary | Compare | Select | Call | Cast | Reduce
 Operand: TypeAlias = "ExprBase | Number"
 
 

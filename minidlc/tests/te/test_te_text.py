@@ -1,4 +1,4 @@
-"""Tensor expressions as text: printing, reading back (what is malformed: tests/errors/test_te_text.py)."""
+"""Tensor expressions printed and read back (what is malformed: tests/errors/test_te_text.py)."""
 
 from __future__ import annotations
 
