@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from minidlc.graph import Node, Value
 from minidlc.loop.nodes import LoopFunction
+from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
 from minidlc.schedules import Group, schedule_group
 from minidlc.support.errors import CompileError
@@ -62,6 +63,7 @@ def _lower(
         sch = create_schedule(group.outputs, checked=False)
         schedule_group(sch, group, kind, target)
         loops = lower(sch, name=name, params=params)
+        verify_function(loops)  # loops made by an override must not reach machine code unchecked
     except CompileError as e:
         raise e.at(origin.loc) from None
     return LoweredKernel(name, origin, expressed.inputs, group, kind, sch, loops)

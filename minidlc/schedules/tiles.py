@@ -78,8 +78,9 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[
     """(rows, vectors) of the accumulator tile for a rows x columns result.
 
     Among the tiles that fit the register file, with one register a vector of the right operand and
-    one to spare, take the one with the fewest operations on the whole shape: a tail counts as much
-    as a full tile, and each step of k costs its multiply-adds plus its loads.
+    one to spare, take the one with the least cost on the whole shape. A tail counts as much as a
+    full tile. A step of k costs its multiply-adds and its loads; those of the right operand, whose
+    rows lie far apart, come from a farther cache: the weights are a guess that held at 256 and 512.
     """
     best, best_cost = (1, 1), float("inf")
     for vectors in range(1, 9):
@@ -90,7 +91,7 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[
                 break
             tiles = -(-rows // height) * -(-columns // (vectors * lanes))
             latency = max(height * vectors, 8)  # two multiply-adds a cycle, four cycles each
-            cost = tiles * (latency + 0.5 * (height + vectors))
+            cost = tiles * (latency + 0.25 * height + 1.5 * vectors)
             if cost < best_cost:
                 best, best_cost = (height, vectors), cost
     return best

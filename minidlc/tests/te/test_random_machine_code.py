@@ -46,9 +46,10 @@ def compare(case: Case, schedule: Schedule, arrays: dict[str, np.ndarray]) -> No
         np.testing.assert_allclose(arrays[name], expected, rtol=rtol, err_msg=what)
 
 
-def test_random_schedules_compile_right() -> None:
-    compiled = sum(compiles_right(seed) for seed in range(60))
-    assert compiled >= 45
+@pytest.mark.parametrize("part", range(3))
+def test_random_schedules_compile_right(part: int) -> None:
+    compiled = sum(compiles_right(20 * part + n) for n in range(20))
+    assert compiled >= 14
 
 
 @pytest.mark.slow
