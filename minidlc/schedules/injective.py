@@ -19,7 +19,7 @@ from minidlc.schedules.group import Group, work
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
-PARALLEL_WORK = 1 << 15  # below about ten microseconds of work a fork costs more than it gains
+PARALLEL_WORK = 1 << 16  # elements: below about ten microseconds a fork costs more than it gains
 INLINE_NODES = 64  # an expression of more nodes that is read twice is stored, not repeated
 
 

@@ -17,9 +17,11 @@ from __future__ import annotations
 from minidlc.expr.index import Cond
 from minidlc.expr.nodes import Select, walk
 from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.injective import PARALLEL_WORK, inline_pointwise, vectorize_rows
+from minidlc.schedules.injective import inline_pointwise, vectorize_rows
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
+
+PARALLEL_SUMS = 1 << 19  # multiply-adds: about ten microseconds on one core
 
 
 def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, ...]:
@@ -107,7 +109,7 @@ def share_tiles(
     """
     assert group.anchor is not None
     leaf, pieces, rest = leaves[0], trips[0], list(leaves[1:])
-    if work(group.anchor) < PARALLEL_WORK:
+    if work(group.anchor) < PARALLEL_SUMS:
         return leaves[-1]
     for count in trips[1:]:
         if pieces >= 8:
