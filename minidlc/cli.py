@@ -10,10 +10,13 @@ Errors of the user's input are printed as reports and exit with 1, never as trac
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
+import zlib
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import numpy as np
 import typer
@@ -26,6 +29,7 @@ from minidlc.expr.types import Array
 from minidlc.graph import Graph, load_text, save_text
 from minidlc.graph.text import print_graph
 from minidlc.support.errors import CompileError, OptionError
+from minidlc.support.locations import PyLoc
 from minidlc.transform import Pipeline, parse_pipeline
 
 app = typer.Typer(
@@ -92,7 +96,7 @@ def run(
     ] = None,
     save: Annotated[Path | None, typer.Option(help="write the outputs to this .npz")] = None,
     seed: Annotated[
-        int, typer.Option(help="inputs that are not given are random, by this seed")
+        int, typer.Option(min=0, help="inputs that are not given are random, by this seed")
     ] = 0,
     shape: Shapes = None,
     threads: Threads = None,
@@ -154,6 +158,8 @@ def show(
 
 def _load(model: Path, shape: list[str] | None) -> Graph:
     if model.suffix == ".dlc":
+        if shape:
+            raise OptionError("--shape: a graph text has its shapes", code="MDLC1008")
         return load_text(model)
     return mc.load_onnx(model, shapes=_shapes(shape))
 
@@ -183,18 +189,12 @@ def _shapes(given: list[str] | None) -> dict[str, int | tuple[int, ...]] | None:
 def _inputs(graph: Graph, given: list[str], seed: int) -> dict[str, Array]:
     """Arrays for every input: from files, the rest random. Raises OptionError (MDLC1008)."""
     arrays: dict[str, Array] = {}
-    for text in given:
-        name, _, file = text.partition("=")
-        try:
-            loaded = np.load(file or name, allow_pickle=False)
-        except (OSError, ValueError) as e:
-            raise OptionError(f"--input {text!r}: {e}", code="MDLC1008") from None
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            arrays |= {key.removeprefix("in::"): loaded[key] for key in loaded.files}
-        else:
-            arrays[name if file else graph.inputs[0].name] = loaded
     names = {i.name for i in graph.inputs}
-    arrays = {k: v for k, v in arrays.items() if not k.startswith("out::") or k in names}
+    for text in given:
+        for name, array in _read_arrays(text, names).items():
+            if name in arrays:
+                raise OptionError(f"--input {text!r}: {name!r} is given twice", code="MDLC1008")
+            arrays[name] = array
     rng = np.random.default_rng(seed)
     for i in graph.inputs:
         if i.name not in arrays:
@@ -203,10 +203,39 @@ def _inputs(graph: Graph, given: list[str], seed: int) -> dict[str, Array]:
     return arrays
 
 
+def _read_arrays(text: str, names: set[str]) -> dict[str, Array]:
+    """Name → array of 'x=file.npy', 'file.npy' for a model of one input, or 'file.npz'."""
+    name, _, file = text.partition("=")
+    try:
+        loaded = np.load(file or name, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            files: list[str] = loaded.files
+            found: dict[str, Array] = {f.removeprefix("in::"): loaded[f] for f in files}
+            return {k: v for k, v in found.items() if not k.startswith("out::") or k in names}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
+        raise OptionError(f"--input {text!r}: {e}", code="MDLC1008") from None
+    if not file and len(names) != 1:
+        hint = f"NAME=FILE.npy, of {', '.join(sorted(names)) or 'no input'}"
+        raise OptionError(f"--input {text!r}: for which input?", hint=hint, code="MDLC1008")
+    return {name if file else min(names): loaded}
+
+
 def main() -> None:
     """Entry point of the `minidlc` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a Windows pipe cannot write an arrow
     try:
         app()
+    except OSError as e:
+        _fail(OptionError(f"{e.filename or 'output'}: {e.strerror}", code="MDLC1024"))
     except CompileError as e:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(str(e), markup=False)
-        sys.exit(1)
+        _fail(e)
+
+
+def _fail(error: CompileError) -> NoReturn:
+    report = str(error)
+    if isinstance(error.loc, PyLoc):  # a line of the command's own source helps nobody
+        report = report.replace(f"\n  --> {error.loc}", "", 1)
+    Console(stderr=True, highlight=False, soft_wrap=True).print(report, markup=False)
+    sys.exit(1)

@@ -26,6 +26,7 @@ from minidlc.lower import LoweredKernel, lower_graph
 from minidlc.ops import functional as functional  # importing ops registers them
 from minidlc.runtime.module import ArraySpec, LoadedModule
 from minidlc.support import extension
+from minidlc.support.arguments import expect
 from minidlc.support.errors import OptionError
 from minidlc.support.extension import use as use
 from minidlc.transform import Pipeline, parse_pipeline
@@ -54,11 +55,12 @@ def compile(
     Raises CompileError for a model or an option that does not fit.
     """
     threads = _threads(threads)
-    target = target or targets.host()
+    target = _target(target)
     passes = _pipeline(pipeline, opt_level)
+    expect("compile", "max_bytes", max_bytes, int)
     with extension.counting() as overrides:
         # model → graph IR
-        graph = model if isinstance(model, Graph) else load_onnx(model, shapes=shapes)
+        graph = _graph(model, shapes)
         verify(graph)
         # graph IR → graph IR: fold, simplify, fuse
         optimised, records = passes.run(graph)
@@ -93,6 +95,16 @@ def compile(
     return Executable(graph, optimised, views, program, module, records, overrides)
 
 
+def _graph(
+    model: Graph | str | Path | bytes | ModelProto, shapes: Mapping[str, Any] | None
+) -> Graph:
+    if not isinstance(model, Graph):
+        return load_onnx(model, shapes=shapes)
+    if shapes is not None:
+        raise OptionError("shapes= is for ONNX models, a Graph has its shapes", code="MDLC1006")
+    return model
+
+
 def _specs(values: Sequence[Value]) -> tuple[ArraySpec, ...]:
     """Name, NumPy dtype and shape of each input or output."""
     specs: list[ArraySpec] = []
@@ -107,15 +119,31 @@ def _threads(threads: int | None) -> int:
         usable = getattr(os, "sched_getaffinity", None)  # Linux: the cores this process may use
         return len(usable(0)) if usable else os.cpu_count() or 1
     if type(threads) is not int or not 1 <= threads <= 1024:
-        raise OptionError(f"threads: expected 1 to 1024, got {threads!r}", code="MDLC1006")
+        hint = "None means all cores"
+        raise OptionError(
+            f"threads: expected 1 to 1024, got {threads!r}", hint=hint, code="MDLC1006"
+        )
     return threads
 
 
+def _target(target: targets.Target | None) -> targets.Target:
+    if target is None:
+        return targets.host()
+    expect("compile", "target", target, targets.Target, hint="minidlc.target.host()")
+    return target
+
+
 def _pipeline(pipeline: Pipeline | str | None, opt_level: int) -> Pipeline:
-    if opt_level not in (0, 1, 2, 3):
-        raise OptionError(f"opt_level: expected 0, 1, 2 or 3, got {opt_level!r}", code="MDLC1006")
+    if type(opt_level) is not int or not 0 <= opt_level <= 3:
+        hint = "3 is the fastest code, 0 the plainest"
+        raise OptionError(
+            f"opt_level: expected 0, 1, 2 or 3, got {opt_level!r}", hint=hint, code="MDLC1006"
+        )
     if isinstance(pipeline, str):
         named = parse_pipeline(pipeline)
         needed = (p for p in Pipeline.default(0).passes if p.name not in named.names)
         return Pipeline((*needed, *named.passes))
-    return pipeline if pipeline is not None else Pipeline.default(opt_level)
+    if pipeline is None:
+        return Pipeline.default(opt_level)
+    expect("compile", "pipeline", pipeline, Pipeline, str)
+    return pipeline

@@ -22,8 +22,10 @@ from minidlc.loop.nodes import LoopFunction
 from minidlc.lower import LoweredKernel, Program
 from minidlc.runtime.module import LoadedModule
 from minidlc.runtime.plan import MemoryPlan
+from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, OptionError, nearest
 from minidlc.support.locations import caller
+from minidlc.support.names import Names
 from minidlc.te import Schedule, print_te
 from minidlc.transform import Record
 
@@ -170,22 +172,23 @@ class Executable:
         Returns fresh arrays, or fills and returns `out`. Raises CallError (MDLC09xx) for a missing,
         unknown or doubled input, or one of another element type or shape.
         """
-        if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
-            arrays, named = (), dict(arrays[0])  # pyright: ignore[reportUnknownArgumentType]
         inputs = bind_inputs(self.source, arrays, named)
         if out is not None:
             _check_out(self.source, inputs, out)
         return self.module.run(inputs, out=out)
 
     def run_dict(self, *arrays: object, **named: object) -> dict[str, Array]:
-        """Like a call; returns output name → array."""
-        names = [value.name for value in self.source.outputs]
+        """Like a call; returns output name → array. The second of a name is `name_1`, and so on."""
+        taken = Names()
+        names = [taken.fresh(value.name) for value in self.source.outputs]
         inputs = bind_inputs(self.source, arrays, named)
         return dict(zip(names, self.module.run(inputs), strict=True))
 
 
 def bind_inputs(graph: Graph, arrays: Sequence[object], named: Mapping[str, object]) -> list[Array]:
     """Match arguments with the graph's inputs and check each; returns dense arrays in order."""
+    if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+        arrays, named = (), dict(arrays[0])  # pyright: ignore[reportUnknownArgumentType]
     names = [i.name for i in graph.inputs]
     if len(arrays) > len(names):
         raise _refusal(graph, f"takes {len(names)} inputs, got {len(arrays)}")
@@ -216,12 +219,18 @@ def _refusal(graph: Graph, message: str, hint: str | None = None) -> CallError:
 def _check_input(name: str, expected: TensorType, thing: object) -> Array:
     try:
         array = np.asarray(thing)
+    except (ValueError, TypeError):
+        array = np.asarray(None)
+    try:
         got = dtype(array.dtype)
-    except (CompileError, ValueError, TypeError):
+    except CompileError:
+        what = f"not an array: {type(thing).__name__}"
+        if isinstance(thing, np.ndarray):
+            what = f"elements of {array.dtype}, which is no element type of this machine"
         raise CallError(
-            f"input {name!r}: not an array: {type(thing).__name__}",
+            f"input {name!r}: {what}",
             loc=caller(),
-            hint=f"a NumPy array of {expected}",
+            hint=f"a NumPy array of {expected}, in this machine's byte order",
         ) from None
     if got != expected.dtype:
         raise CallError(
@@ -242,11 +251,14 @@ def _check_input(name: str, expected: TensorType, thing: object) -> Array:
 
 def _check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> None:
     """`out` must hold one writable dense array for each output, sharing memory with nothing."""
+    expect("a call", "out", out, list, tuple, np.ndarray, hint="one array for each output")
     wanted = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
     fitting = len(out) == len(wanted) and all(
-        array.dtype == t.dtype.numpy
+        isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]
+        and array.dtype == t.dtype.numpy
         and array.shape == t.dims
         and array.flags.c_contiguous
+        and array.flags.aligned
         and array.flags.writeable
         for array, t in zip(out, wanted, strict=True)
     )
@@ -254,7 +266,7 @@ def _check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> N
         raise CallError(
             f"out: expected writable dense arrays of types {', '.join(map(str, wanted))}",
             loc=caller(),
-            notes=tuple(f"got {a.dtype}{list(a.shape)}" for a in out),
+            notes=tuple(f"got {np.asarray(a).dtype}{list(np.shape(a))}" for a in out),
             hint="np.empty of each type",
             code="MDLC0905",
         )

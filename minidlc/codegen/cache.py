@@ -38,12 +38,19 @@ def folder() -> Path:
     if chosen:
         return Path(chosen)
     if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
+        base = _home() / "Library" / "Caches"
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache")
     return base / "minidlc"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as e:  # a user without an entry in the system's table
+        raise OSError(str(e)) from None
 
 
 @cache
@@ -89,8 +96,8 @@ class KernelCache:
 
     def write(self, key: str, text: str, code: bytes) -> None:
         """Keep an entry, replacing what is there in one step."""
-        path = self.path(key)
         try:
+            path = self.path(key)
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         except OSError:

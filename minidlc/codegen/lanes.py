@@ -29,13 +29,15 @@ def lane_access(index: Index, lane: Var) -> Access:
 
     'splat' = all lanes the same element, 'vector' = lane t the element t further, 'gather' = any.
     Unrolled variables are numbers in `index` and what ranges decide is simplified. 'gather' is
-    always right. Raises CodegenError (MDLC0803) if an override answers anything else.
+    always right. Raises CodegenError (MDLC0803) if an override answers anything else, or what does
+    not hold: lanes would read elements that are not theirs.
     """
     answer = dispatch("vectorize", _lane_access)(index, lane)
-    if answer not in ("splat", "vector", "gather"):
+    right = _lane_access(index, lane)
+    if answer not in ("gather", right):
         raise CodegenError(
-            f"lane mapping of {index} over {lane}: got {answer!r}",
-            notes=("expected 'splat', 'vector' or 'gather'",),
+            f"vectorize: lane mapping of {index} over {lane}: got {answer!r}",
+            notes=(f"'gather' is always right, here {right!r} is too",),
             code="MDLC0803",
         )
     return answer

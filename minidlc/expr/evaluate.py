@@ -8,6 +8,7 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 
 from minidlc.expr.affine import (
@@ -23,7 +24,9 @@ from minidlc.expr.affine import (
     minimum,
     operands,
 )
-from minidlc.support.errors import LoweringError
+from minidlc.support.errors import LoweringError, OptionError
+
+_TRIES = 6  # values drawn to compare two positions, beside the ends of the ranges
 
 
 def substitute(e: Index, values: Mapping[Var, Index]) -> Index:
@@ -71,6 +74,21 @@ def evaluate(e: Index, values: Mapping[Var, int]) -> int:
                 x = evaluate(a, values) % c
         total += k * x
     return total
+
+
+def check_equal(e: Index, new: Index, ranges: Mapping[Var, tuple[int, int]]) -> None:
+    """OptionError (MDLC1019) if `new` differs from `e` at one of some values inside `ranges`."""
+    drawn = random.Random(0)
+    names = sorted(e.vars(), key=str)
+    for pick in (min, max, *[drawn.randint] * _TRIES):
+        values = {v: pick(*ranges.get(v, (1, 64))) for v in names}
+        if not new.vars() <= e.vars() or evaluate(e, values) != evaluate(new, values):
+            where = ", ".join(f"{v} = {n}" for v, n in values.items())
+            raise OptionError(
+                f"the override of 'simplify' returned {new} for {e}, which is another number",
+                notes=(f"for example where {where}",),
+                code="MDLC1019",
+            )
 
 
 def evaluate_cond(cond: Cond, values: Mapping[Var, int]) -> bool:

@@ -33,8 +33,15 @@ from minidlc.expr.affine import (
     minimum,
     operands,
 )
-from minidlc.expr.evaluate import atoms, evaluate, evaluate_cond, substitute, substitute_cond
-from minidlc.support.extension import declare, dispatch
+from minidlc.expr.evaluate import (
+    atoms,
+    check_equal,
+    evaluate,
+    evaluate_cond,
+    substitute,
+    substitute_cond,
+)
+from minidlc.support.extension import declare, dispatch, instance, items, overridden
 
 __all__ = [
     "Arithmetic",
@@ -73,11 +80,17 @@ Ranges: TypeAlias = Mapping[Var, Interval]
 
 _DEPTH = 4  # min and max distributed over a sum at most this deep: each doubles the work
 
-declare("simplify", "(e: Index, ranges: Ranges) -> Index", "simplify a position")
+declare(
+    "simplify",
+    "(e: Index, ranges: Ranges) -> Index",
+    "simplify a position",
+    returns=instance(Index),
+)
 declare(
     "bounds",
     "(e: Index, loops: Sequence[tuple[Var, Index]], ranges: Ranges) -> (Index, Index)",
     "smallest and largest value of a position while loops run",
+    returns=lambda result: items(Index)(result) and len(result) == 2,
 )
 
 
@@ -153,11 +166,16 @@ def _atom_range(atom: Atom, ranges: Ranges, depth: int) -> Interval | None:
 def simplify(e: Index, ranges: Ranges) -> Index:
     """An equal position, simpler where the ranges decide a min, a max, a `//` or a `%`.
 
-    Equal for every value of the variables inside `ranges`; extension point `simplify`.
+    Equal for every value of the variables inside `ranges`; extension point `simplify`. What an
+    override returns is tried on some of the values: OptionError (MDLC1019) where it differs.
     """
     if not e.terms:
         return e
-    return dispatch("simplify", _simplify)(e, ranges)
+    if not overridden("simplify"):
+        return _simplify(e, ranges)
+    new: Index = dispatch("simplify", _simplify)(e, ranges)
+    check_equal(e, new, ranges)
+    return new
 
 
 def _simplify(e: Index, ranges: Ranges) -> Index:

@@ -27,6 +27,7 @@ from minidlc.expr.types import Array, DType, TensorType, dtype
 from minidlc.graph.op import Op, infer, op_class, type_notes
 from minidlc.graph.types import TupleType, Type
 from minidlc.support import extension
+from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, TypeRuleError, VerifyError
 from minidlc.support.locations import Loc, caller
 from minidlc.support.options import convert, hints
@@ -269,6 +270,9 @@ class Graph:
     @staticmethod
     def of(name: str, inputs: Iterable[Input], outputs: Iterable[Value]) -> Graph:
         """The graph of everything `outputs` need, in topological order."""
+        expect("Graph.of", "name", name, str)
+        expect("Graph.of", "inputs", inputs, Iterable, hint="a list of inputs")
+        expect("Graph.of", "outputs", outputs, Iterable, hint="a list of values")
         outputs = tuple(outputs)
         return Graph(name, tuple(inputs), tuple(toposort(outputs)), outputs)
 
@@ -319,7 +323,12 @@ def getitem(value: Value, index: int) -> Node:
     return apply("getitem", value, index=index)
 
 
-extension.declare("toposort", "(outputs: tuple[Value, ...]) -> list[Node]", "order of the nodes")
+extension.declare(
+    "toposort",
+    "(outputs: tuple[Value, ...]) -> list[Node]",
+    "order of the nodes",
+    returns=extension.items(Node),
+)
 
 
 def toposort(outputs: Sequence[Value]) -> list[Node]:
@@ -347,7 +356,12 @@ def _toposort(outputs: Sequence[Value]) -> list[Node]:
             stack.pop()
             continue
         if state.get(id(value)) == "open" and any(state.get(id(v)) == "open" for v in pending):
-            raise VerifyError(f"cycle through {value.name!r}", loc=value.loc, code="MDLC0402")
+            raise VerifyError(
+                f"cycle through {value.name!r}",
+                loc=value.loc,
+                hint="a node reads what was computed before it, never its own result",
+                code="MDLC0402",
+            )
         state[id(value)] = "open"
         stack += reversed(pending)
     return order

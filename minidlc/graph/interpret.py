@@ -21,12 +21,18 @@ from minidlc.graph.graph import Constant, Graph, Input, Node, Value
 from minidlc.graph.op import evaluate
 from minidlc.graph.types import TupleType
 from minidlc.support import extension
+from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, VerifyError, nearest
 
 Inputs: TypeAlias = Sequence[Array] | Mapping[str, Array]
 Result: TypeAlias = Array | tuple[Array, ...]
 
-extension.declare("interpret", "(graph, inputs) -> list[array]", "the meaning of a graph")
+extension.declare(
+    "interpret",
+    "(graph, inputs) -> list[array]",
+    "the meaning of a graph",
+    returns=extension.instance(list),
+)
 
 
 def interpret(graph: Graph, inputs: Inputs) -> list[Array]:
@@ -36,7 +42,21 @@ def interpret(graph: Graph, inputs: Inputs) -> list[Array]:
     (MDLC0911), element type (0912) or shape (0913) and for an op that fails (0914); VerifyError
     (MDLC0415) if a reference returns another type than the type rule says.
     """
-    return extension.dispatch("interpret", _interpret)(graph, inputs)
+    expect("interpret", "graph", graph, Graph)
+    expect("interpret", "inputs", inputs, list, tuple, Mapping, hint="[x, y] or {'x': x, 'y': y}")
+    if not extension.overridden("interpret"):
+        return _interpret(graph, inputs)
+    results = extension.dispatch("interpret", _interpret)(graph, inputs)
+    fits = len(results) == len(graph.outputs) and all(
+        isinstance(t, TensorType) and _fits(t, np.asarray(a), {})
+        for t, a in zip(graph.output_types(), results, strict=True)
+    )
+    if not fits:
+        found = ", ".join(_type_text(np.asarray(a)) for a in results)
+        wanted = ", ".join(map(str, graph.output_types()))
+        text = f"the override of 'interpret' returned ({found}), expected ({wanted})"
+        raise VerifyError(text, code="MDLC0415")
+    return results
 
 
 def _interpret(graph: Graph, inputs: Inputs) -> list[Array]:
@@ -61,7 +81,8 @@ def _in_order(graph: Graph, inputs: Inputs) -> Sequence[Array]:
     if not isinstance(inputs, Mapping):
         if len(inputs) != len(names):
             text = f"{graph.name} takes {len(names)} inputs, got {len(inputs)}"
-            raise CallError(text, notes=notes, code="MDLC0911")
+            hint = "one array for each input, in order, or a dict by name"
+            raise CallError(text, notes=notes, hint=hint, code="MDLC0911")
         return inputs
     for name in inputs:
         if name not in names:
@@ -69,7 +90,8 @@ def _in_order(graph: Graph, inputs: Inputs) -> Sequence[Array]:
             raise CallError(text, notes=notes, hint=nearest(name, names), code="MDLC0911")
     for name in names:
         if name not in inputs:
-            raise CallError(f"input {name!r} is missing", notes=notes, code="MDLC0911")
+            text = f"input {name!r} is missing"
+            raise CallError(text, notes=notes, hint=f"{{{name!r}: …}}", code="MDLC0911")
     return [inputs[name] for name in names]
 
 
@@ -77,7 +99,7 @@ def _checked_input(input: Input, array: Array, sizes: dict[Var, int]) -> Array:
     """The array, after its element type and rank; plain symbols get their sizes from it."""
     if array.dtype != input.type.dtype.numpy:
         text = f"input {input.name!r} must be {input.type}, got elements of {array.dtype}"
-        hint = f"x.astype({input.type.dtype.numpy.name!r})"
+        hint = f"{input.name}.astype({input.type.dtype.numpy.name!r})"
         raise CallError(text, loc=input.loc, hint=hint, code="MDLC0912")
     if array.ndim != input.type.rank:
         raise _wrong_shape(input, array.shape, "")
@@ -101,7 +123,8 @@ def _check_shape(input: Input, shape: tuple[int, ...], sizes: Mapping[Var, int])
 
 def _wrong_shape(input: Input, shape: tuple[int, ...], why: str) -> CallError:
     text = f"input {input.name!r} must be {input.type}, got shape {shape}{why}"
-    return CallError(text, loc=input.loc, code="MDLC0913")
+    hint = f"give {input.name} that shape, or load the model with other shapes"
+    return CallError(text, loc=input.loc, hint=hint, code="MDLC0913")
 
 
 def _reads(graph: Graph) -> dict[Value, int]:

@@ -135,7 +135,13 @@ def _members() -> list[str]:
 
 extension.declare("type_rule.OP", "(op, *types) -> type", "type rule of one op", _members)
 extension.declare("reference.OP", "(op, *arrays) -> array", "meaning of one op", _members)
-extension.declare("compute.OP", "(op, *tensors) -> Tensor", "loops of one op", _members)
+extension.declare(
+    "compute.OP",
+    "(op, *tensors) -> Tensor",
+    "loops of one op",
+    _members,
+    returns=extension.instance(Tensor),
+)
 
 
 def type_notes(types: Sequence[Type | None]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from minidlc.graph.literals import PRINTED, Reader
 from minidlc.graph.op import Op, op_class
 from minidlc.graph.types import TupleType, Type
 from minidlc.support import extension
+from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, OptionError, ParseError, nearest
 from minidlc.support.locations import FileLoc
 from minidlc.support.options import convert, hints
@@ -30,7 +31,12 @@ from minidlc.support.source import Source
 
 MAX_NESTING = 50  # functions inside functions
 
-extension.declare("parse", "(text, weights, file) -> Graph", "reader of graph text")
+extension.declare(
+    "parse",
+    "(text, weights, file) -> Graph",
+    "reader of graph text",
+    returns=extension.instance(Graph),
+)
 
 
 def parse(text: str, weights: Mapping[str, Array] | None = None, *, file: str = "<text>") -> Graph:
@@ -40,7 +46,10 @@ def parse(text: str, weights: Mapping[str, Array] | None = None, *, file: str = 
     lives, found by their checksums: `parse(str(g)) == g`.
     Raises ParseError (MDLC03xx), and TypeRuleError where inputs do not fit an op.
     """
-    return extension.dispatch("parse", _parse)(text, weights or {}, file)
+    weights = {} if weights is None else weights
+    expect("parse", "text", text, str)
+    expect("parse", "weights", weights, Mapping, hint="{name: array}, as weights_of(graph) gives")
+    return extension.dispatch("parse", _parse)(text, weights, file)
 
 
 def _parse(text: str, weights: Mapping[str, Array], file: str) -> Graph:

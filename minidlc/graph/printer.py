@@ -27,7 +27,12 @@ INLINE = 16  # constants of up to so many elements are written out
 WIDTH = 100
 _INDENT = "    "
 
-extension.declare("print", "(graph) -> str", "text of a graph; it must parse back")
+extension.declare(
+    "print",
+    "(graph) -> str",
+    "text of a graph; it must parse back",
+    returns=extension.instance(str),
+)
 
 
 def print_graph(graph: Graph) -> str:

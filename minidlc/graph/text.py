@@ -11,6 +11,7 @@ graph/literals.py. Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +21,7 @@ from minidlc.expr.types import Array, bf16
 from minidlc.graph.graph import Graph
 from minidlc.graph.parser import parse
 from minidlc.graph.printer import print_graph, weights_of
-from minidlc.support.errors import ParseError
+from minidlc.support.errors import OptionError, ParseError
 from minidlc.support.locations import FileLoc
 
 __all__ = ["load_text", "parse", "print_graph", "save_text", "weights_of"]
@@ -29,6 +30,8 @@ __all__ = ["load_text", "parse", "print_graph", "save_text", "weights_of"]
 def save_text(graph: Graph, path: str | Path) -> None:
     """Write the text to `path`, and its large constants, if any, to the `.npz` of the same name."""
     path = Path(path)
+    if path.suffix == ".npz":
+        raise OptionError(f"{path}: the name of the weights' file", hint=".dlc", code="MDLC1001")
     path.write_text(print_graph(graph) + "\n", encoding="utf-8", newline="\n")
     weights = {
         name: array.view(np.uint16) if array.dtype == bf16.numpy else array
@@ -43,12 +46,12 @@ def load_text(path: str | Path) -> Graph:
     path = Path(path)
     weights: dict[str, Array] = {}
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Notepad begins files with a mark
         beside = path.with_suffix(".npz")
         if beside.exists():
             with beside.open("rb") as raw:
                 weights = _read_npz(raw, beside.name)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
         raise ParseError(
             f"cannot be read: {e}", loc=FileLoc(str(path), 1), code="MDLC0315"
         ) from None

@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from minidlc.expr.index import Index
+from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, toposort
 from minidlc.graph.literals import is_attribute
 from minidlc.graph.op import infer
 from minidlc.graph.types import TupleType
 from minidlc.support import extension
+from minidlc.support.arguments import expect
 from minidlc.support.errors import TypeRuleError, VerifyError
 from minidlc.support.locations import Loc
 
@@ -29,8 +32,9 @@ def verify(graph: Graph) -> None:
 
     Raises VerifyError for the first that does not hold: MDLC0402 cycle, 0403 order, 0404 undefined
     value, 0405 node twice, 0406 type, 0407 output, 0408 input names, 0409 tuple, 0410 not finite,
-    0411 body, 0412 attribute, 0413 constant.
+    0411 body, 0412 attribute, 0413 constant, 0416 something that does not belong into a graph.
     """
+    expect("verify", "graph", graph, Graph)
     extension.dispatch("verify", _verify)(graph)
 
 
@@ -41,6 +45,7 @@ def _verify(graph: Graph) -> None:
 def _check(graph: Graph, depth: int) -> None:
     if depth > MAX_NESTING:
         raise _error("0414", f"bodies nested deeper than {MAX_NESTING}")
+    _check_kinds(graph)
     _check_inputs(graph)
     defined = {id(i) for i in graph.inputs}
     for node in graph.nodes:
@@ -64,8 +69,42 @@ def bodies(node: Node) -> Iterator[Graph]:
             yield attribute
 
 
+_HINTS = {
+    "0403": "Graph.of puts nodes in order",
+    "0404": "list it in the graph; Graph.of finds the nodes that the outputs need",
+    "0405": "Graph.of lists each node once",
+    "0406": "build nodes with apply or the op's function: they get their type from the rule",
+    "0407": "an output is an input, a constant or a node of the graph",
+    "0408": "give each input a name of its own",
+    "0409": "getitem(value, index)",
+    "0410": "give a finite number",
+    "0412": "numbers, strings, booleans, types, arrays, graphs and tuples of them can be written",
+    "0413": "array.flags.writeable = False, or make it anew with Constant(name, array)",
+    "0416": 'values are Input, Constant and Node; a size that is not known is a symbol: f32["N"]',
+}
+
+
 def _error(code: str, message: str, loc: Loc | None = None, *notes: str) -> VerifyError:
-    return VerifyError(message, loc=loc, notes=notes, code=f"MDLC{code}")
+    return VerifyError(message, loc=loc, notes=notes, hint=_HINTS.get(code), code=f"MDLC{code}")
+
+
+def _check_kinds(graph: Graph) -> None:
+    """Everything is of the class that the annotations of Graph and its values say."""
+    parts: list[tuple[str, object, type | tuple[type, ...]]] = [("graph name", graph.name, str)]
+    parts += [("input", i, Input) for i in graph.inputs]
+    parts += [("node", n, Node) for n in graph.nodes]
+    parts += [("output", o, (Input, Constant, Node)) for o in graph.outputs]
+    values = (*graph.inputs, *graph.nodes, *graph.outputs)
+    parts += [("name", getattr(v, "name", ""), str) for v in values]
+    parts += [("input type", getattr(i, "type", None), TensorType) for i in graph.inputs]
+    for what, thing, kinds in parts:
+        if not isinstance(thing, kinds):
+            names = kinds.__name__ if isinstance(kinds, type) else "value"
+            text = f"{graph.name}: {what} {thing!r:.60} is a {type(thing).__name__}, no {names}"
+            raise _error("0416", text)
+    for i in graph.inputs:
+        if not all(isinstance(d, Index) or (type(d) is int and d >= 0) for d in i.type.shape):
+            raise _error("0416", f"input {i.name!r}: {i.type}: a dim is no size and no symbol")
 
 
 def _check_inputs(graph: Graph) -> None:

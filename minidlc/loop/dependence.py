@@ -22,12 +22,14 @@ from minidlc.expr.index import (
     Var,
     atoms,
     bounds,
+    loop_ranges,
     operands,
     simplify,
     value_range,
 )
-from minidlc.loop.nodes import Alloc, For, walk
+from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Stmt, Store, walk
 from minidlc.loop.regions import Access, accesses
+from minidlc.support.errors import VerifyError
 
 
 def independent(loop: For, ranges: Ranges | None = None) -> bool:
@@ -38,6 +40,29 @@ def independent(loop: For, ranges: Ranges | None = None) -> bool:
     what else stands there spreads by less than |k|; so are [v//n] and [v%n] together.
     """
     return not any(True for _ in conflicts(loop, ranges))
+
+
+def check_parallel(s: Stmt, ranges: Ranges) -> None:
+    """Refuse a parallel loop whose iterations are not proved independent: VerifyError MDLC0462."""
+    match s:
+        case For(var, extent, kind, body):
+            clash = next(conflicts(s, ranges), None) if kind is Kind.PARALLEL else None
+            if clash is not None:
+                at = " and ".join(f"{a.buffer}[{', '.join(map(str, a.index))}]" for a in clash)
+                raise VerifyError(
+                    f"two iterations of the parallel loop {var} may meet at one element",
+                    notes=(at,),
+                    hint="make the loop serial",
+                    code="MDLC0462",
+                )
+            check_parallel(body, loop_ranges(((var, extent),), ranges))
+        case Alloc(body=body) | If(body=body):
+            check_parallel(body, ranges)
+        case Block(stmts):
+            for child in stmts:
+                check_parallel(child, ranges)
+        case Store():
+            pass
 
 
 def conflicts(loop: For, ranges: Ranges | None = None) -> Iterator[tuple[Access, Access]]:

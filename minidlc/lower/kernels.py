@@ -9,14 +9,19 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minidlc.expr.types import TensorType
 from minidlc.graph import Node, Value
+from minidlc.loop.dependence import check_parallel
+from minidlc.loop.inside import check_inside
 from minidlc.loop.nodes import LoopFunction
 from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
 from minidlc.schedules import Group, schedule_group
-from minidlc.support.errors import CompileError
+from minidlc.support.errors import CompileError, LoweringError
+from minidlc.support.extension import overridden
 from minidlc.support.locations import Loc
 from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
@@ -63,7 +68,37 @@ def _lower(
         sch = create_schedule(group.outputs, checked=False)
         schedule_group(sch, group, kind, target)
         loops = lower(sch, name=name, params=params)
-        verify_function(loops)  # loops made by an override must not reach machine code unchecked
+        _check(loops, expressed)
     except CompileError as e:
         raise e.at(origin.loc) from None
     return LoweredKernel(name, origin, expressed.inputs, group, kind, sch, loops)
+
+
+def _check(loops: LoopFunction, expressed: Expressed) -> None:
+    """Loops that an override had a part in must not reach machine code unchecked.
+
+    Raises VerifyError for broken loops (MDLC045x) and racing ones (MDLC0462), LoweringError
+    (MDLC0709) for parameters of other types, inputs that are written and outputs that are not.
+    """
+    verify_function(loops)
+    outputs = {t.name: t.type for t in expressed.group.outputs}
+    given = zip(expressed.names, expressed.inputs, strict=True)
+    inputs = {n: v.type for n, v in given if isinstance(v.type, TensorType)}
+    found = {p.name: p.type for p in loops.params}
+    if found != inputs | outputs:
+        raise LoweringError(
+            f"the loops take {_listed(found)}, expected {_listed(inputs | outputs)}",
+            code="MDLC0709",
+        )
+    wanted = [name for name, type in outputs.items() if type.nbytes]  # no loops where no element
+    if sorted(loops.outputs) != sorted(wanted):
+        written = ", ".join(loops.outputs) or "nothing"
+        text = f"the loops write {written}, expected {', '.join(wanted)}"
+        raise LoweringError(text, code="MDLC0709")
+    check_inside(loops)
+    if overridden("lower"):  # primitives make no races
+        check_parallel(loops.body, {})
+
+
+def _listed(params: Mapping[str, TensorType]) -> str:
+    return ", ".join(f"{name}: {type}" for name, type in params.items())

@@ -11,8 +11,10 @@ Treated in course chapter 05_codegen.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, SupportsIndex
 
 from minidlc.runtime.memory import ALIGNMENT
 from minidlc.runtime.plan import MemoryPlan, PlannedBuffer
@@ -32,7 +34,10 @@ class BufferRequest:
 
 
 extension.declare(
-    "memory_plan", "(requests: tuple[BufferRequest, ...]) -> list[int]", "offsets in the arena"
+    "memory_plan",
+    "(requests: tuple[BufferRequest, ...]) -> list[int]",
+    "offsets in the arena",
+    returns=extension.instance(list, tuple),
 )
 
 
@@ -46,8 +51,8 @@ def plan_memory(
     is not one offset for each request.
     """
     requests = tuple(requests)
-    offsets: list[object] = list(extension.dispatch("memory_plan", greedy_by_size)(requests))
-    numbers = [o for o in offsets if isinstance(o, int)]
+    offsets: list[Any] = list(extension.dispatch("memory_plan", greedy_by_size)(requests))
+    numbers = [operator.index(o) for o in offsets if isinstance(o, SupportsIndex)]
     if len(offsets) != len(requests) or len(numbers) != len(offsets):
         raise PassError(
             f"memory_plan: expected {len(requests)} offsets, got {offsets}", code="MDLC0530"

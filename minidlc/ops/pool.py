@@ -252,8 +252,8 @@ class GlobalAveragePool(GlobalPool):
     reduction = "mean"
 
     def reference(self, x: Values) -> Values:
-        axes = tuple(range(2, x.ndim))
-        return np.mean(widened(x), axis=axes, keepdims=True).astype(x.dtype)
+        total = np.sum(widened(x), axis=tuple(range(2, x.ndim)), keepdims=True)
+        return (total / total.dtype.type(np.prod(x.shape[2:]))).astype(x.dtype)
 
 
 @register_op
@@ -265,4 +265,5 @@ class GlobalMaxPool(GlobalPool):
     reduction = "max"
 
     def reference(self, x: Values) -> Values:
-        return np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+        least = x.dtype.type(-np.inf)  # of no elements, as in `max`
+        return np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, initial=least)

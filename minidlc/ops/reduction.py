@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, const
-from minidlc.expr.types import DType, TensorType, dtype
+from minidlc.expr.types import DType, TensorType, dtype, i64, u64
 from minidlc.graph.graph import Value, apply
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
@@ -159,18 +160,21 @@ class Mean(Reduction):
     def reference(self, x: Values) -> Values:
         total = self.numpy(np.sum, widened(x), dtype=widened(x).dtype)
         count = self._count(x.shape)
-        if dtype(x.dtype).is_float:
+        element = dtype(x.dtype)
+        if element.is_float:
             return (total / total.dtype.type(count)).astype(x.dtype)
-        return (np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
+        count = np.asarray(count, _divided_in(element).numpy)
+        return FUNCTIONS["truncdiv"].numpy(total.astype(count.dtype), count).astype(x.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
         axes = rules.axes(self, self.axes, len(x.shape))
         total = reduce_over(x, axes, self.keepdims, te.sum, "mean_sum")
-        count = const(self._count(x.shape), total.dtype)
+        element = total.dtype if total.dtype.is_float else _divided_in(total.dtype)
+        count = const(self._count(x.shape), element)
 
         def quotient(*index: Index) -> Expr:
-            value = total[index]
-            mean = value / count if total.dtype.is_float else call("truncdiv", value, count)
+            value = to(element, total[index])
+            mean = value / count if element.is_float else call("truncdiv", value, count)
             return to(x.dtype, mean)
 
         return compute(total.shape, quotient, self.name, axes=total.axes)
@@ -178,6 +182,20 @@ class Mean(Reduction):
     def _count(self, shape: tuple[int, ...]) -> int:
         axes = rules.axes(self, self.axes, len(shape))
         return int(np.prod([shape[a] for a in axes], dtype=np.int64))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Those of every reduction, and more elements than their type can count."""
+        yield from super().examples()
+        for element in ("u8", "i8"):
+            x = samples.array((2, 300), element, -9, 9)
+            yield Example(cls((1,)), (x,), 0, 0)
+        yield Example(cls(), (np.full(128, -1, np.int8),), 0, 0)
+
+
+def _divided_in(element: DType) -> DType:
+    """The integer type that a mean is divided in: a count may not fit a narrow one."""
+    return i64 if element.kind == "int" else u64
 
 
 def _limit(element: DType, sign: int) -> Any:

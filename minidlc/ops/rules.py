@@ -87,7 +87,8 @@ def rank(op: Op, name: str, t: TensorType, *allowed: int) -> None:
     """Require the rank of input `name` to be one of `allowed` (MDLC0204)."""
     if t.rank not in allowed:
         wanted = " or ".join(map(str, allowed))
-        fail(op, f"{name} must have rank {wanted}, got {t} of rank {t.rank}", RANK)
+        hint = "reshape, squeeze and unsqueeze change the rank"
+        fail(op, f"{name} must have rank {wanted}, got {t} of rank {t.rank}", RANK, hint)
 
 
 def axis(op: Op, axis: int, rank: int, *, end: bool = False) -> int:
@@ -114,7 +115,8 @@ def finite(op: Op, **attributes: float | None) -> None:
     """Require attributes to be finite numbers, where given (MDLC0210)."""
     for name, value in attributes.items():
         if value is not None and not math.isfinite(value):
-            fail(op, f"{name} must be a finite number, got {value}", FINITE)
+            hint = f"give {name} a finite value"
+            fail(op, f"{name} must be a finite number, got {value}", FINITE, hint)
 
 
 def count(op: Op, what: str, given: Sequence[int], wanted: int, least: int) -> None:

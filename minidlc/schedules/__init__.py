@@ -18,6 +18,7 @@ from minidlc.schedules.injective import schedule_injective
 from minidlc.schedules.matmul import schedule_matmul
 from minidlc.schedules.reduction import schedule_reduction, schedule_softmax
 from minidlc.support import extension
+from minidlc.support.errors import ScheduleError, nearest
 from minidlc.target import Target
 from minidlc.te import Schedule
 
@@ -44,7 +45,13 @@ extension.declare(
 
 
 def schedule_group(sch: Schedule, group: Group, kind: str, target: Target) -> None:
-    """Apply the schedule of `kind` to the group."""
+    """Apply the schedule of `kind` to the group; ScheduleError (MDLC0622) if there is none."""
+    if kind not in SCHEDULES:
+        raise ScheduleError(
+            f"no schedule of the kind {kind!r}",
+            hint=nearest(kind, SCHEDULES),
+            code="MDLC0622",
+        )
     extension.dispatch(f"schedule.{kind}", SCHEDULES[kind])(sch, group, target)
 
 

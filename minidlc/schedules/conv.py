@@ -63,5 +63,5 @@ def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:
     sch[last].vectorize(wl)
     trips = (last.shape[0], -(-last.shape[1] // tile), *last.shape[2:-1])
     share_tiles(sch, group, (batch, oo, *lines), trips)
-    keep_at(sch, kept, last, wo, target)
+    keep_at(sch, kept, last, wo, target, unrolled=True)
     hold_in_registers(sch, group, sums, wo, (anchor.axes[1],), lanes)

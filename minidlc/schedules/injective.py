@@ -12,9 +12,12 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from minidlc.expr.index import Index, Var
 from minidlc.expr.nodes import Load, walk
+from minidlc.loop.nodes import Kind
+from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, work
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
@@ -59,14 +62,43 @@ def inline_pointwise(sch: Schedule, stages: Sequence[Tensor]) -> tuple[Tensor, .
 
 
 def keep_at(
-    sch: Schedule, kept: Sequence[Tensor], last: Tensor, leaf: str | None, target: Target
+    sch: Schedule,
+    kept: Sequence[Tensor],
+    last: Tensor,
+    leaf: str | None,
+    target: Target,
+    *,
+    unrolled: bool = False,
 ) -> None:
-    """Compute the kept stages at a loop of `last`, in vectors; without a loop, each as a whole."""
+    """Compute the kept stages, in vectors, at a loop of `last` where only its elements are read.
+
+    A stage read at other places (a transpose, a concat) would be needed nearly whole at each
+    iteration, over and over: it is computed before. `unrolled` if stages read sums in registers:
+    those have numbers as positions, not loop variables.
+    """
+    near = {last.name}
     for stage in reversed(kept):
         vectorize_rows(sch, stage, target)
-        if leaf is not None:
-            sch[stage].compute_at(last, leaf)
-            sch[stage].set_scope("stack")
+        if leaf is None or not _is_read_in_place(sch, stage, near):
+            share(sch, stage, stage.axes[:-1], work(stage))
+            continue
+        near.add(stage.name)
+        loops = sch.state.stage(stage.name)
+        for axis in loops.leaves if unrolled else ():
+            if loops.kind(axis) is not Kind.VECTORIZED:
+                sch[stage].unroll(axis)
+        sch[stage].compute_at(last, leaf)
+        sch[stage].set_scope("stack")
+
+
+def _is_read_in_place(sch: Schedule, stage: Tensor, near: Container[str]) -> bool:
+    """True if the stages of `near`, and no others, read the element that they compute."""
+    return all(
+        reader.name in near and load.index == tuple(Index.of(Var(a)) for a in reader.axes)
+        for reader in sch.state.readers(stage.name)
+        for load in loads(reader.body)
+        if load.buffer == stage.name
+    )
 
 
 def vectorize_rows(sch: Schedule, stage: Tensor, target: Target) -> None:

@@ -53,6 +53,6 @@ def schedule_matmul(sch: Schedule, group: Group, target: Target) -> None:
         sch[last].unroll(axis)
     sch[last].vectorize(jl)
     leaf = share_tiles(sch, group, (*outer, jo), tuple(trips))
-    keep_at(sch, kept, last, leaf, target)
+    keep_at(sch, kept, last, leaf, target, unrolled=True)
     assert group.anchor is not None
     hold_in_registers(sch, group, sums, leaf, group.anchor.axes[-2:-1], lanes)

@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
-from minidlc.support.locations import Derived, FileLoc, Loc
+from minidlc.support.locations import Derived, FileLoc, Loc, caller
 
 
 class CompileError(Exception):
@@ -32,15 +32,20 @@ class CompileError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.loc = loc
+        self._place = loc
+        self._line = caller()  # the best guess where the raiser knows no place
         self.notes = tuple(notes)
         self.hint = hint
         self.code = code or self.default_code
 
+    @property
+    def loc(self) -> Loc | None:
+        """The place: of the IR or file, else the line of the program that called the kit."""
+        return self._place or self._line
+
     def at(self, loc: Loc | None) -> CompileError:
         """Fill in the place if the raiser did not know it; returns self, for `raise e.at(loc)`."""
-        if self.loc is None:
-            self.loc = loc
+        self._place = self._place or loc
         return self
 
     def __str__(self) -> str:
@@ -68,10 +73,10 @@ def _source_lines(loc: Loc) -> list[str]:
     return [f"  {loc.line} | {loc.source}", f"  {' ' * width} | {carets}"]
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: object, known: Iterable[str]) -> str | None:
     """Return a hint 'did you mean ...' for a misspelt name, or the list of the known ones."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1)
+    close = difflib.get_close_matches(str(word), names, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(names)}" if names else None

@@ -5,6 +5,8 @@
     exe.report().overrides                          # {'pass.cse': 1, 'verify': 9}
 
 A stage declares its point once (`declare`) and calls through `dispatch(name, default)`.
+An override that raises, or returns another kind of thing than the point's signature says, is an
+OptionError that names it and its line. A CompileError it raises on purpose passes as it is.
 Overrides live in a context variable, so threads and tasks do not see each other's.
 While an override runs, its own point means the original: `my_cse` may call the shipped `cse`.
 Treated in every course chapter: this is how a reader's part runs in the real compiler.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import traceback
 import types
 import uuid
 from collections import Counter
@@ -23,9 +26,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from minidlc.support.errors import OptionError, nearest
+from minidlc.support.errors import CompileError, OptionError, nearest
+from minidlc.support.locations import PyLoc
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SHOWN_FRAMES = 8  # of an override that raised
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Point:
     signature: str
     doc: str
     members: Callable[[], Iterable[str]] | None = None
+    returns: Callable[[Any], bool] | None = None
 
     @property
     def prefix(self) -> str:
@@ -43,7 +49,7 @@ class Point:
         return self.name.split(".")[0] + "." if self.members else self.name
 
 
-_points: dict[str, Point] = {}
+_points: dict[str, Point] = {}  # by prefix
 _overrides: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar(
     "overrides",
     default=types.MappingProxyType({}),
@@ -53,15 +59,34 @@ _counters: ContextVar[tuple[Counter[str], ...]] = ContextVar("counters", default
 
 
 def declare(
-    name: str, signature: str, doc: str, members: Callable[[], Iterable[str]] | None = None
+    name: str,
+    signature: str,
+    doc: str,
+    members: Callable[[], Iterable[str]] | None = None,
+    returns: Callable[[Any], bool] | None = None,
 ) -> None:
-    """Add a point to the table; `members` lists the names a family such as 'pass.NAME' has now."""
-    _points[name] = Point(name, signature, doc, members)
+    """Add a point to the table; `members` lists the names a family such as 'pass.NAME' has now.
+
+    `returns` says whether what an override returned is of the kind that the signature promises;
+    None where the stage itself looks.
+    """
+    point = Point(name, signature, doc, members, returns)
+    _points[point.prefix] = point
+
+
+def instance(*kinds: type) -> Callable[[Any], bool]:
+    """For `returns`: a thing of one of these classes."""
+    return lambda result: isinstance(result, kinds)
+
+
+def items(*kinds: type, of: tuple[type, ...] = (list, tuple)) -> Callable[[Any], bool]:
+    """For `returns`: a list or tuple of such things."""
+    return lambda result: isinstance(result, of) and all(isinstance(x, kinds) for x in result)
 
 
 def table() -> tuple[Point, ...]:
     """Every declared point, sorted by name."""
-    return tuple(_points[name] for name in sorted(_points))
+    return tuple(sorted(_points.values(), key=lambda point: point.name))
 
 
 def known() -> list[str]:
@@ -72,26 +97,28 @@ def known() -> list[str]:
     return sorted(names)
 
 
+def _point(name: str) -> Point | None:
+    """The row of the table that a name such as 'verify' or 'pass.cse' belongs to."""
+    return _points.get(name) or _points.get(name.split(".")[0] + ".")
+
+
 def _check(name: str, function: object) -> None:
     if not callable(function):
-        raise OptionError(f"override {name!r} is not callable: {function!r}", code="MDLC1003")
-    for point in table():
-        if point.members is None:
-            if name == point.name:
-                return
-        elif name.startswith(point.prefix):
-            member = name[len(point.prefix) :]
-            members = set(point.members())
-            if member in members:
-                return
+        text = f"override {name!r} is not callable: {function!r}"
+        raise OptionError(text, hint="give a function", code="MDLC1003")
+    point = _point(name)
+    if point is None:
+        raise OptionError(
+            f"unknown extension point {name!r}",
+            notes=("points: " + ", ".join(p.name for p in table()),),
+            hint=nearest(name, known()),
+            code="MDLC1002",
+        )
+    if point.members is not None:
+        member, members = name[len(point.prefix) :], set(point.members())
+        if member not in members:
             hint = nearest(member, members)
             raise OptionError(f"unknown extension point {name!r}", hint=hint, code="MDLC1002")
-    raise OptionError(
-        f"unknown extension point {name!r}",
-        notes=("points: " + ", ".join(p.name for p in table()),),
-        hint=nearest(name, known()),
-        code="MDLC1002",
-    )
 
 
 @contextmanager
@@ -126,11 +153,48 @@ def dispatch(name: str, default: F) -> F | Callable[..., Any]:
             counter[name] += 1
         token = _running.set(_running.get() | {name})
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        except CompileError:
+            raise
+        except Exception as e:
+            raise _failed(name, function, e) from e
         finally:
             _running.reset(token)
+        _check_result(name, function, result)
+        return result
 
     return counted
+
+
+def _failed(name: str, function: Callable[..., Any], e: Exception) -> OptionError:
+    """The error for an override that raised: whose fault it is, and the lines that led there."""
+    frames = traceback.extract_tb(e.__traceback__)[1:][-_SHOWN_FRAMES:]
+    point = _point(name)
+    notes = [f"it is called as {name}{point.signature}"] if point else []
+    notes += [f"{f.filename}:{f.lineno} in {f.name}: {f.line}" for f in frames]
+    return OptionError(
+        f"the override of {name!r} failed: {type(e).__name__}: {e}",
+        loc=_where(function),
+        notes=notes,
+        code="MDLC1009",
+    )
+
+
+def _check_result(name: str, function: Callable[..., Any], result: object) -> None:
+    point = _point(name)
+    if point is not None and point.returns is not None and not point.returns(result):
+        raise OptionError(
+            f"the override of {name!r} returned {result!r:.60}",
+            loc=_where(function),
+            notes=(f"expected: {name}{point.signature}",),
+            code="MDLC1018",
+        )
+
+
+def _where(function: Callable[..., Any]) -> PyLoc | None:
+    """The line of a function's definition."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else PyLoc(code.co_filename, code.co_firstlineno)
 
 
 @contextmanager

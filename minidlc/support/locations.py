@@ -80,7 +80,8 @@ def caller() -> PyLoc | None:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) or name.startswith(_TESTS):
+        generated = name == "<string>" and frame.f_code.co_name == "__init__"  # of a dataclass
+        if not generated and (not name.startswith(_PACKAGE) or name.startswith(_TESTS)):
             return PyLoc(name, frame.f_lineno)
         frame = frame.f_back
     return None

@@ -47,7 +47,7 @@ from minidlc.loop.partition import partition as partition_stmt
 from minidlc.loop.regions import Box, regions
 from minidlc.loop.simplify import simplify_stmt
 from minidlc.support.errors import LoweringError, ScheduleError, nearest
-from minidlc.support.extension import declare, dispatch
+from minidlc.support.extension import declare, dispatch, instance
 from minidlc.support.names import Names
 from minidlc.te.iteration import Nest, nest
 from minidlc.te.legality import check_lanes, check_nesting, check_registers
@@ -55,7 +55,12 @@ from minidlc.te.placement import check_placement
 from minidlc.te.stage import Point, Stage, State
 from minidlc.te.tensor import WORDS
 
-declare("lower", "(schedule: Schedule, name: str) -> LoopFunction", "from a schedule to loops")
+declare(
+    "lower",
+    "(schedule: Schedule, name: str) -> LoopFunction",
+    "from a schedule to loops",
+    returns=instance(LoopFunction),
+)
 
 
 class Lowerable(Protocol):

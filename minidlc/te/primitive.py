@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from minidlc.expr.source import Source, parse_python
 from minidlc.support.errors import ParseError, nearest
-from minidlc.support.extension import declare, dispatch
+from minidlc.support.extension import declare, dispatch, instance
 from minidlc.te.stage import State
 
 _registry: dict[str, type[Primitive]] = {}
@@ -30,6 +30,7 @@ declare(
     "(primitive: Primitive, state: State) -> State",
     "apply one schedule primitive",
     members=lambda: _registry,
+    returns=instance(State),
 )
 
 

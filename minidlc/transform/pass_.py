@@ -99,8 +99,8 @@ def graph_pass(
             return function(graph)
 
         body = {"name": name, "level": level, "mandatory": mandatory, "run": run}
-        body |= {"__doc__": function.__doc__, "__module__": function.__module__}
-        cls: type[Pass] = type(function.__name__, (Pass,), body)
+        body |= {"__doc__": function.__doc__, "__module__": getattr(function, "__module__", "")}
+        cls: type[Pass] = type(getattr(function, "__name__", name), (Pass,), body)
         return (register_pass(cls) if register else cls)()
 
     return decorate

@@ -21,6 +21,7 @@ from functools import cached_property
 from minidlc.graph.graph import Graph
 from minidlc.graph.literals import Reader
 from minidlc.graph.verify import verify
+from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, OptionError, ParseError, PassError, nearest
 from minidlc.support.options import convert, hints
 from minidlc.support.source import Source
@@ -93,10 +94,15 @@ class Pipeline:
 
     passes: tuple[Pass, ...]
 
+    def __post_init__(self) -> None:
+        expect("Pipeline", "passes", self.passes, tuple, hint="a tuple of passes")
+        for step in self.passes:
+            expect("Pipeline", "a pass", step, Pass, hint="Cse(), or graph_pass('name')(function)")
+
     @staticmethod
     def default(opt_level: int = 3) -> Pipeline:
         """The passes of an optimisation level, 0 to 3; OptionError (MDLC1013) for another."""
-        if opt_level not in (0, 1, 2, 3):
+        if type(opt_level) is not int or not 0 <= opt_level <= 3:
             raise OptionError(f"opt_level must be 0, 1, 2 or 3, got {opt_level}", code="MDLC1013")
         order = (
             Decompose(),
@@ -175,6 +181,8 @@ class Pipeline:
 def _as_pass(thing: Pass | Callable[[Graph], Graph], name: str | None = None) -> Pass:
     if isinstance(thing, Pass):
         return thing
+    if not callable(thing):
+        expect("Pipeline", "a pass", thing, Pass, hint="or a function from graph to graph")
     return graph_pass(name or getattr(thing, "__name__", "pass"))(thing)
 
 

@@ -205,7 +205,13 @@ def inner_nodes(root: Applied, node: Node) -> list[Node]:
 
 _sets: dict[str, Callable[[], tuple[Rule, ...]]] = {}
 
-extension.declare("rules.SET", "() -> tuple[Rule, ...]", "a named set of rules", lambda: _sets)
+extension.declare(
+    "rules.SET",
+    "() -> tuple[Rule, ...]",
+    "a named set of rules",
+    lambda: _sets,
+    returns=extension.items(Rule),
+)
 
 
 def rule_set(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from minidlc.graph.graph import Constant, Graph
 from minidlc.graph.op import Pattern
+from minidlc.support.arguments import expect
 from minidlc.viz.boxes import Chart, bytes_text, chart_of, open_groups
 from minidlc.viz.collapse import collapse
 from minidlc.viz.drawing import (
@@ -47,6 +48,7 @@ def graph(
 
     Raises OptionError for an unknown theme (MDLC1021) or without a layout program (MDLC1020).
     """
+    expect("viz.graph", "g", g, Graph, hint="exe.graph")
     chart = chart_of(g)
     if not expand:
         chart = collapse(chart)

@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from minidlc.loop.nodes import For, Kind, LoopFunction, walk
+from minidlc.support.arguments import expect
 from minidlc.support.errors import OptionError
 from minidlc.target import Target, host
 from minidlc.te.schedule import Schedule
@@ -66,9 +67,11 @@ def loops(
     `target` gives the cache sizes to compare with (default: this machine).
     Raises OptionError for an unknown theme (MDLC1021) or an empty list (MDLC1023).
     """
-    given = [("", x)] if isinstance(x, (LoopFunction, Schedule)) else list(x)
+    given = x if isinstance(x, (list, tuple)) else [("", cast("Nest", x))]
     if not given:
         raise OptionError("no loop nest to draw: the list is empty", code="MDLC1023")
+    for pair in given:
+        expect("viz.loops", "an item", pair, tuple, hint="[('before', nest), ('after', nest)]")
     functions = [(name, _function(nest)) for name, nest in given]
     target = target or host()
     alone = len(functions) == 1
@@ -89,6 +92,7 @@ def loops(
 
 
 def _function(nest: Nest) -> LoopFunction:
+    expect("viz.loops", "a nest", nest, Schedule, LoopFunction, hint="kernel.loops, or a schedule")
     if isinstance(nest, LoopFunction):
         return nest
     return nest.lower(nest.outputs[0].name, partition=False)

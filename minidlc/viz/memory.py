@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minidlc.runtime.plan import MemoryPlan, PlannedBuffer
+from minidlc.support.arguments import expect
 from minidlc.viz.boxes import bytes_text
 from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Rect, shorten, text_width
 from minidlc.viz.graph import page_title
@@ -33,6 +34,7 @@ def memory(
 
     Raises OptionError (MDLC1021) for an unknown theme.
     """
+    expect("viz.memory", "plan", plan, MemoryPlan, hint="exe.memory_plan")
     title = headline(plan) if title is None else title
     page = _LEFT + _WIDTH + 190
     items: list[Item] = [page_title(title, page)]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from minidlc.graph.graph import Graph
+from minidlc.support.arguments import expect
 from minidlc.support.errors import OptionError
 from minidlc.transform.pipeline import Record
 from minidlc.viz.boxes import Box, Chart, chart_of
@@ -61,6 +62,7 @@ def passes(records: Sequence[Record], title: str | None = None) -> Page:
 
     Raises OptionError (MDLC1023) if there are no records.
     """
+    expect("viz.passes", "records", records, list, tuple, hint="exe.passes")
     if not records:
         raise OptionError("no passes to show: the list of records is empty", code="MDLC1023")
     if title is None:

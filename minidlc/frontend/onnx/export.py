@@ -29,6 +29,7 @@ from minidlc.ops.logical import ShiftLeft, ShiftRight
 from minidlc.ops.movement import Expand, GetItem
 from minidlc.ops.reduction import Reduction
 from minidlc.ops.shape import Reshape, Squeeze, Unsqueeze
+from minidlc.support.arguments import expect
 from minidlc.support.errors import OnnxExportError, OptionError
 from minidlc.support.names import Names, identifier
 
@@ -49,6 +50,8 @@ def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
     without ONNX form (MDLC0130), an attribute or element type that the opset has not (MDLC0131).
     """
     opset = DEFAULT_OPSET if opset is None else opset
+    expect("to_onnx", "graph", graph, Graph)
+    expect("to_onnx", "opset", opset, int)
     if not OLDEST_OPSET <= opset <= defs.onnx_opset_version():
         text = f"opset {opset} is outside {OLDEST_OPSET} to {defs.onnx_opset_version()}"
         raise OptionError(text, code="MDLC1017")

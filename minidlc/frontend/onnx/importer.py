@@ -11,6 +11,7 @@ identifiers; each value keeps its ONNX name in an OnnxLoc. Treated in course cha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ from minidlc.frontend.onnx.registry import UNSUPPORTED, OnnxNode, converter, kno
 from minidlc.frontend.onnx.tensors import array, element
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
 from minidlc.graph.types import TupleType
+from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, OnnxImportError, nearest
 from minidlc.support.locations import OnnxLoc
 from minidlc.support.names import Names, identifier
@@ -40,6 +42,10 @@ def load_onnx(source: Source, shapes: Shapes | None = None) -> Graph:
     symbol. Raises OnnxImportError (MDLC01xx) with a place and a hint; if nodes cannot be taken, all
     of them are listed.
     """
+    kinds = (str, os.PathLike, bytes, bytearray, onnx.ModelProto)
+    expect("load_onnx", "model", source, *kinds, hint="a path, or the bytes of an ONNX file")
+    if shapes is not None:
+        expect("load_onnx", "shapes", shapes, Mapping, hint='{"N": 1} or {"x": (1, 3, 32, 32)}')
     try:
         return _load(source, shapes)
     except OnnxImportError as e:

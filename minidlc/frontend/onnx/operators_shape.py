@@ -133,6 +133,8 @@ def expand(node: OnnxNode, x: Value, shape: Value) -> Value:
 def _axes(node: OnnxNode, given: Value | None, since: int) -> tuple[int, ...] | None:
     """Axes from the input (opset `since` and newer) or from the attribute; None if left out."""
     if node.opset < since:
+        if given is not None:
+            raise node.unsupported(f"axes as an input, at an opset before {since}")
         return node.attr_ints("axes") if node.has("axes") else None
     return None if given is None else node.constant_ints(given, "axes")
 

@@ -18,7 +18,7 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from minidlc.expr.types import Array, TensorType
-from minidlc.graph.graph import Constant, Node, Value, apply
+from minidlc.graph.graph import Constant, Input, Node, Value, apply
 from minidlc.graph.op import Op, evaluate, registered_ops
 from minidlc.support import extension
 from minidlc.support.errors import CompileError, OnnxImportError
@@ -58,8 +58,13 @@ def known_op_types() -> list[str]:
     return sorted({*_converters, *_regular()})
 
 
+_VALUE = (Input, Constant, Node)
 extension.declare(
-    "onnx.OP", "(node, *values) -> value or values", "import of one ONNX op", known_op_types
+    "onnx.OP",
+    "(node, *values) -> value or values",
+    "import of one ONNX op",
+    known_op_types,
+    returns=lambda result: isinstance(result, _VALUE) or extension.items(*_VALUE)(result),
 )
 
 

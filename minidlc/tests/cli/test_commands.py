@@ -10,14 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import minidlc as mc
+from minidlc.graph.text import save_text
+
 pytestmark = pytest.mark.llvm
 
 PACKAGED = Path(__file__).parents[2] / "models"
 MODEL = str(PACKAGED / "mnist_cntk.onnx")
 
 
-def minidlc(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
+def minidlc(
+    *args: str, cwd: Path | None = None, encoding: str = "utf-8"
+) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "100"}
     return subprocess.run(
         [sys.executable, "-c", "from minidlc.cli import main; main()", *args],
         capture_output=True,
@@ -103,3 +108,57 @@ def test_bad_input_is_reported_without_a_traceback(args, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_console_without_arrows(tmp_path):
+    """A pipe on Windows has no UTF-8: characters are replaced, nothing fails."""
+    done = minidlc("compile", MODEL, "--threads", "1", encoding="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "12 nodes ? 6 ? 5 kernels" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("run", MODEL, "--threads", "1", "--save"),
+        ("opt", MODEL, "--save"),
+        ("opt", MODEL, "--dump-after-each"),
+        ("tour", "--out"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_reported(args, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = minidlc(*args, str(tmp_path / "file" / "x"))
+    assert done.returncode == 1
+    assert "error[MDLC1024]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_arrays_that_cannot_be_read_are_reported(tmp_path):
+    case = (PACKAGED / "mnist_cntk.case0.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(case[:300])
+    (tmp_path / "empty.npy").write_bytes(b"")
+    np.save(tmp_path / "f64.npy", np.zeros((1, 1, 28, 28)))
+    for name in ("cut.npz", "empty.npy"):
+        done = minidlc("run", MODEL, "--input", str(tmp_path / name))
+        assert done.returncode == 1
+        assert "error[MDLC1008]" in done.stderr
+        assert name in done.stderr
+    done = minidlc("run", MODEL, "--input", str(tmp_path / "f64.npy"))
+    assert "error[MDLC0903]" in done.stderr
+    assert "-->" not in done.stderr  # a line of typer is no place
+    twice = ("--input", str(tmp_path / "f64.npy"))
+    assert "given twice" in minidlc("run", MODEL, *twice, *twice).stderr
+
+
+def test_which_input_a_file_is_for(tmp_path):
+    x, y = mc.Input("x", mc.f32[2]), mc.Input("y", mc.f32[2])
+    save_text(mc.Graph.of("g", [x, y], [x - y, mc.relu(x - y), mc.relu(y)]), tmp_path / "g.dlc")
+    np.save(tmp_path / "one.npy", np.ones(2, np.float32))
+    done = minidlc("run", str(tmp_path / "g.dlc"), "--input", str(tmp_path / "one.npy"))
+    assert "for which input?" in done.stderr
+    args = [f"--input={name}={tmp_path / 'one.npy'}" for name in "xy"]
+    done = minidlc("run", str(tmp_path / "g.dlc"), *args)
+    assert len({line.split(":")[0] for line in done.stdout.splitlines()[::2]}) == 3
+    done = minidlc("compile", str(tmp_path / "g.dlc"), "--shape", "x=3")
+    assert "a graph text has its shapes" in done.stderr

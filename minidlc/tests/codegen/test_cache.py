@@ -130,3 +130,15 @@ def test_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(disk.sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert disk.folder() == tmp_path / "local" / "minidlc"
+
+
+def test_no_home_folder_means_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("MINIDLC_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    cache = disk.KernelCache()
+    cache.write("ab" * 32, "text", b"code")
+    assert cache.read("ab" * 32) is None

@@ -57,6 +57,8 @@ def test_views_of_arrays_are_read_right(double):
         (lambda f: f(X, x=X), "given twice"),
         (lambda f: f("three"), "not an array: str"),
         (lambda f: f(None), "not an array: NoneType"),
+        (lambda f: f(X.astype(">f4")), "elements of >f4"),
+        (lambda f: f(X, out=[None]), "expected writable dense arrays"),
         (lambda f: f(X, out=[]), "expected writable dense arrays"),
         (lambda f: f(X, out=[X.T]), "expected writable dense arrays"),
         (lambda f: f(X, out=[X]), "shares memory with an input"),
@@ -128,3 +130,11 @@ def test_calls_from_several_threads_at_once():
 def test_an_unknown_kernel_lists_the_known_ones(double):
     with pytest.raises(OptionError, match="no kernel 'conv'"):
         double.kernel("conv")
+
+
+def test_outputs_of_one_name_are_all_there():
+    x = mc.Input("x", mc.f32[3, 4])
+    exe = mc.compile(mc.Graph.of("g", [x], [mc.relu(x), mc.relu(-x), x]), threads=1)
+    for results in (exe.run_dict(X), exe.run_dict({"x": X}), exe.run_dict(x=X)):
+        assert list(results) == ["relu", "relu_1", "x"]
+        np.testing.assert_array_equal(results["relu_1"], np.maximum(-X, 0))

@@ -10,7 +10,7 @@ import pytest
 
 import minidlc.ops  # noqa: F401
 from minidlc.expr.types import f32
-from minidlc.graph import Constant, Graph, Input, apply, interpret, parse
+from minidlc.graph import Constant, Graph, Input, apply, interpret, op_class, parse
 from minidlc.support import extension
 from minidlc.support.errors import CallError, VerifyError
 
@@ -93,14 +93,13 @@ def test_a_reference_of_another_type_is_found() -> None:
         assert caught.value.code == "MDLC0415"
 
 
-def test_a_reference_that_raises_says_where() -> None:
+def test_a_reference_that_raises_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(op: object, x: object) -> object:
         raise IndexError("index 7 is out of bounds")
 
-    with (
-        extension.use(**{"reference.relu": fails}),
-        pytest.raises(CallError, match=r"relu: the reference of 'z' failed: index 7") as caught,
-    ):
+    monkeypatch.setattr(op_class("relu"), "reference", fails)
+    message = r"relu: the reference of 'z' failed: index 7"
+    with pytest.raises(CallError, match=message) as caught:
         interpret(G, [X, W])
     assert caught.value.code == "MDLC0914"
     assert "<text>:3:" in str(caught.value)
@@ -136,5 +135,12 @@ def test_dead_nodes_and_deep_graphs() -> None:
 
 
 def test_interpret_is_an_extension_point() -> None:
-    with extension.use(interpret=lambda g, inputs: ["mine"]):
-        assert interpret(G, [X, W]) == ["mine"]
+    mine = [np.ones(t.dims, np.float32) for t in G.output_types()]
+    with extension.use(interpret=lambda g, inputs: mine):
+        assert interpret(G, [X, W]) is mine
+    for wrong in (["mine", "too"], mine[:1], [m.astype(np.float64) for m in mine]):
+        with (
+            extension.use(interpret=lambda g, inputs, wrong=wrong: wrong),
+            pytest.raises(VerifyError, match="the override of 'interpret' returned"),
+        ):
+            interpret(G, [X, W])

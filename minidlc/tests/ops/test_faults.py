@@ -190,3 +190,17 @@ def test_32_a_nan_bound_makes_all_nan() -> None:
     x, b = i("x", a), i("b", bound)
     y = apply("minimum", apply("clip", x, min=0.0), b)
     assert_same(interpret(Graph.of("g", [x, b], [y]), [a, bound])[0], f(NAN, NAN, NAN))
+
+
+def test_the_maximum_of_no_positions_is_the_lowest_value() -> None:
+    a = np.zeros((1, 2, 0), np.float32)
+    y = apply("global_max_pool", i("x", a))
+    assert_same(
+        interpret(Graph.of("g", y.inputs, [y]), [a])[0], np.full((1, 2, 1), -INF, np.float32)
+    )
+
+
+def test_a_mean_counts_more_elements_than_its_type_can() -> None:
+    a = np.int8([-128, *[0] * 127])
+    y = apply("mean", i("x", a))
+    assert_same(interpret(Graph.of("g", y.inputs, [y]), [a])[0], np.int8([-1]))

@@ -1,4 +1,4 @@
-"""What random_graphs.py knows of a value: its range, and how far two right programs may differ.
+"""What random graphs know of a value: its range, and how far two right programs may differ.
 
     a, b = leaf(-2, 2, whole=True), leaf(-2, 2, whole=True)
     accumulate(f32, a, b, terms=20).error           # 0.0: integers below 2**24 are exact
@@ -88,7 +88,9 @@ def arithmetic(element: DType, op: str, a: Fact, b: Fact) -> Fact:
     """add, sub, mul."""
     if op == "mul":
         return accumulate(element, a, b, 1)
-    low, high = (a.low + b.low, a.high + b.high) if op == "add" else (a.low - b.high, a.high - b.low)
+    low, high = (
+        (a.low + b.low, a.high + b.high) if op == "add" else (a.low - b.high, a.high - b.low)
+    )
     return settle(element, low, high, a.error + b.error, a.whole and b.whole)
 
 
@@ -97,8 +99,9 @@ def accumulate(element: DType, a: Fact, b: Fact, terms: int) -> Fact:
     ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
     low, high = terms * min(ends), terms * max(ends)
     error = terms * (a.size * b.error + b.size * a.error + a.error * b.error)
-    fact = settle(element, min(low, 0.0), max(high, 0.0), error, a.whole and b.whole)
-    return fact if fact.exact else replace(fact, error=fact.error * max(1, terms))
+    whole = a.whole and b.whole
+    fact = settle(element, min(low, 0.0), max(high, 0.0), error, whole)
+    return fact if fact.exact else replace(fact, error=error + terms * (fact.error - error))
 
 
 def total(element: DType, x: Fact, terms: int) -> Fact:
@@ -120,10 +123,10 @@ def cast(x: Fact, source: DType, target: DType) -> Fact:
         return Fact(0.0, 1.0, 0.0, True)
     if not target.is_float:
         least, most = limits(target)
+        if not source.is_float:
+            return settle(target, x.low, x.high, 0.0, True)
         low, high = (math.trunc(max(least, min(v, most))) for v in (x.low, x.high))
-        return settle(target, low, high, 0.0, True) if source.is_float else settle(
-            target, x.low, x.high, 0.0, True
-        )  # fmt: skip
+        return Fact(low, high, 0.0, True)
     if x.exact:  # one rounding, the same everywhere
         return replace(x, whole=x.whole and x.size <= EXACT[target.name])
     return settle(target, x.low, x.high, x.error, False)
