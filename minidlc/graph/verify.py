@@ -176,7 +176,7 @@ def _check_body(node: Node, body: Graph, depth: int) -> None:
         if e.code in ("MDLC0411", "MDLC0414"):
             raise
         text = f"body of {node.name!r}: {e.message}"
-        raise _error("0411", text, e.loc or node.loc, f"rule {e.code}", *e.notes) from None
+        raise _error("0411", text, e.place or node.loc, f"rule {e.code}", *e.notes) from None
 
 
 def _check_output(output: Value, defined: set[int]) -> None:

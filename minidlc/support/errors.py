@@ -32,20 +32,20 @@ class CompileError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self._place = loc
-        self._line = caller()  # the best guess where the raiser knows no place
+        self.place = loc  # of the IR or file; None where the raiser does not know it
+        self._line = caller()
         self.notes = tuple(notes)
         self.hint = hint
         self.code = code or self.default_code
 
     @property
     def loc(self) -> Loc | None:
-        """The place: of the IR or file, else the line of the program that called the kit."""
-        return self._place or self._line
+        """The place, else the line of the program that called the kit."""
+        return self.place or self._line
 
     def at(self, loc: Loc | None) -> CompileError:
         """Fill in the place if the raiser did not know it; returns self, for `raise e.at(loc)`."""
-        self._place = self._place or loc
+        self.place = self.place or loc
         return self
 
     def __str__(self) -> str:

@@ -85,7 +85,7 @@ def _explained(error: ScheduleError, step: Primitive, before: State) -> Schedule
     nest = str(lower_state(before)).rstrip("\n").replace("\n", "\n      ")
     return ScheduleError(
         f"{step.name}: {error.message}",
-        loc=error.loc or caller(),
+        loc=error.place or caller(),
         notes=(f"step: {step}", *error.notes, f"loops before this step:\n      {nest}"),
         hint=error.hint,
         code=error.code,

@@ -231,7 +231,9 @@ def _failure(step: Pass, graph: Graph, earlier: tuple[str, ...], e: Exception) -
     code = e.code if isinstance(e, PassError) else "MDLC0501"
     rule = () if isinstance(e, PassError) else (f"rule {e.code}",)
     text = f"pass {step.name!r}: {e.message}"
-    return PassError(text, loc=e.loc, notes=(*rule, *e.notes, passes, good), hint=e.hint, code=code)
+    return PassError(
+        text, loc=e.place, notes=(*rule, *e.notes, passes, good), hint=e.hint, code=code
+    )
 
 
 def parse_pipeline(text: str) -> Pipeline:
