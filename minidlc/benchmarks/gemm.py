@@ -1,4 +1,4 @@
-"""Speed of one matrix product against NumPy's, and of a model against ONNX Runtime.
+"""Speed of one matrix product against NumPy's.
 
     env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python -m minidlc.benchmarks.gemm 256 512
 

@@ -23,6 +23,7 @@ from minidlc.benchmarks.models import MODELS
 PACKAGED = Path(__file__).parents[1] / "models" / "mnist_cntk.onnx"
 ROUNDS = 31
 ROUND_SECONDS = 0.02
+REST_SECONDS = 0.05  # each engine's threads spin for a while after a call, on the other's cores
 
 
 def load(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -48,6 +49,8 @@ def measure(name: str, threads: int) -> None:
     times: dict[str, list[float]] = {engine: [] for engine in runs}
     for _ in range(ROUNDS):
         for engine, run in runs.items():
+            time.sleep(REST_SECONDS)
+            run()
             calls, start = 0, time.perf_counter()
             while time.perf_counter() - start < ROUND_SECONDS:
                 run()
