@@ -15,6 +15,7 @@ from __future__ import annotations
 import keyword
 import math
 import operator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn, SupportsIndex, TypeAlias
@@ -74,15 +75,15 @@ class Arithmetic:
         return Cond((Index.of(self) - Index.of(other),))
 
 
-class Axis(Arithmetic):
+class Axis(Arithmetic, ABC):
     """Something that stands for a position, as a reduction axis does; `index` is the position."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def index(self) -> Index:
         """The position."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

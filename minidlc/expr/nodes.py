@@ -12,6 +12,7 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -29,15 +30,15 @@ REDUCTIONS = ("sum", "max", "min", "prod")
 Number: TypeAlias = int | float | bool
 
 
-class ExprBase:
+class ExprBase(ABC):
     """Operators shared by all expressions: `a + b`, `a * 2.0`, `-a`, `a < b` (a Compare)."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def dtype(self) -> DType:
         """Element type of the value."""
-        raise NotImplementedError
 
     def __add__(self, other: Operand) -> Expr:
         return binary("+", self, other)
