@@ -51,6 +51,14 @@ BAD_MODELS = {
     "unknown op": (model([node("Frobnicate", ["x"])]), "Frobnicate"),
     "nan epsilon": (batch_norm(epsilon=float("nan")), "epsilon"),
     "infinite epsilon": (batch_norm(epsilon=float("inf")), "epsilon"),
+    "nan scale": (
+        model([node("Gemm", ["x", "w"], alpha=float("nan"))], [("w", np.ones((3, 4)))]),
+        "alpha",
+    ),
+    "infinite scale": (
+        model([node("Gemm", ["x", "w"], beta=float("-inf"))], [("w", np.ones((3, 4)))]),
+        "beta",
+    ),
 }
 
 
