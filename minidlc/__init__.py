@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minidlc.expr.types import TensorType as TensorType
     from minidlc.frontend.onnx import load_onnx as load_onnx
     from minidlc.frontend.onnx import to_onnx as to_onnx
+    from minidlc.frontend.trace import trace as trace
     from minidlc.graph import Constant as Constant
     from minidlc.graph import Graph as Graph
     from minidlc.graph import Input as Input
@@ -43,6 +44,7 @@ _HOME = {
     "Executable": "minidlc.executable",
     "load_onnx": "minidlc.frontend.onnx",
     "to_onnx": "minidlc.frontend.onnx",
+    "trace": "minidlc.frontend.trace",
     "Graph": "minidlc.graph",
     "Input": "minidlc.graph",
     "Constant": "minidlc.graph",

@@ -1,1 +1,1 @@
-"""Frontends: what turns a model of another system into graph IR (onnx/)."""
+"""Frontends: what makes graph IR of an ONNX model (onnx/) or a Python function (trace.py)."""

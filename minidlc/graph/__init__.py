@@ -1,6 +1,7 @@
 """Graph IR: types, values, ops, text, verifier, interpreter (course chapter 01_graph_ir).
 
-Reading order: types, op, graph, literals, printer, parser, structure, verify, interpret, fused.
+Reading order: types, op, value_ops, graph, literals, printer, parser, structure, verify, interpret,
+fused.
 """
 
 from minidlc.graph.fused import Fused

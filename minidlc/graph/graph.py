@@ -26,76 +26,12 @@ import numpy as np
 from minidlc.expr.types import Array, DType, TensorType, dtype
 from minidlc.graph.op import Op, infer, op_class, type_notes
 from minidlc.graph.types import TupleType, Type
+from minidlc.graph.value_ops import APPLY, ValueOps
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, TypeRuleError, VerifyError
 from minidlc.support.locations import Loc, caller
 from minidlc.support.options import convert, hints
-
-
-class ValueOps:
-    """Python's operators on values; each builds a node through the op registry."""
-
-    __slots__ = ()
-    __array_ufunc__ = None  # so that `array + value` asks the value, not NumPy
-
-    def __add__(self, other: Operand) -> Node:
-        return apply("add", self, other)
-
-    def __radd__(self, other: Operand) -> Node:
-        return apply("add", other, self)
-
-    def __sub__(self, other: Operand) -> Node:
-        return apply("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Node:
-        return apply("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Node:
-        return apply("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Node:
-        return apply("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Node:
-        return apply("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Node:
-        return apply("div", other, self)
-
-    def __matmul__(self, other: Operand) -> Node:
-        return apply("matmul", self, other)
-
-    def __pow__(self, other: Operand) -> Node:
-        return apply("pow", self, other)
-
-    def __neg__(self) -> Node:
-        return apply("neg", self)
-
-    def __lt__(self, other: Operand) -> Node:
-        return apply("less", self, other)
-
-    def __le__(self, other: Operand) -> Node:
-        return apply("less_or_equal", self, other)
-
-    def __gt__(self, other: Operand) -> Node:
-        return apply("greater", self, other)
-
-    def __ge__(self, other: Operand) -> Node:
-        return apply("greater_or_equal", self, other)
-
-    def __bool__(self) -> bool:
-        raise TypeRuleError(
-            "a graph value has no truth value: its elements are not known yet",
-            loc=caller(),
-            hint="use where(cond, a, b)",
-            code="MDLC0207",
-        )
-
-    @property
-    def T(self) -> Node:
-        """The transpose: axes reversed."""
-        return apply("transpose", self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +92,6 @@ class Node(ValueOps):
 
 
 Value: TypeAlias = Input | Constant | Node
-Operand: TypeAlias = "ValueOps | Array | int | float | bool"
 
 _place: ContextVar[Loc | None] = ContextVar("place", default=None)
 
@@ -220,6 +155,9 @@ def apply(op_name: str, *inputs: object, **attributes: Any) -> Node:
         raise TypeRuleError(f"{op_name}: {message}", loc=caller(), code="MDLC0208") from None
     like = next((t.dtype for t in map(_type_of, inputs) if isinstance(t, TensorType)), None)
     return build(op, tuple(_as_value(v, like) for v in inputs))
+
+
+APPLY.append(apply)
 
 
 def _converted(cls: type[Op], attributes: Mapping[str, Any]) -> dict[str, Any]:

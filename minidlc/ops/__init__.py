@@ -18,14 +18,18 @@ from minidlc.graph.op import registered_ops
 from minidlc.ops import (
     activation,
     binary,
+    composite_reduction,
     conv,
     logical,
     matmul,
     movement,
     norm,
+    normalization,
+    padding,
     pool,
     reduction,
     shape,
+    slicing,
     unary,
 )
 from minidlc.support.errors import nearest
@@ -41,8 +45,12 @@ FAMILIES = (
     conv,
     pool,
     reduction,
+    composite_reduction,
     norm,
+    normalization,
     shape,
+    slicing,
+    padding,
     movement,
 )
 

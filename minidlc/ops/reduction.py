@@ -64,11 +64,7 @@ class Reduction(Op):
 
     def type_rule(self, x: TensorType) -> TensorType:
         rules.elements(self, self.takes, x)
-        axes = rules.axes(self, self.axes, x.rank)
-        kept = (
-            (1 if d in axes else n) for d, n in enumerate(x.shape) if self.keepdims or d not in axes
-        )
-        return x.with_shape(tuple(kept))
+        return rules.reduced(self, x, self.axes, self.keepdims)
 
     def compute(self, x: Tensor) -> Tensor:
         axes = rules.axes(self, self.axes, len(x.shape))

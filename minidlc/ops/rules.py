@@ -111,6 +111,13 @@ def axes(op: Op, given: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
     return result
 
 
+def reduced(op: Op, x: TensorType, given: tuple[int, ...] | None, keepdims: bool) -> TensorType:
+    """Type of a reduction of `x`: each of its axes becomes a 1, or is dropped."""
+    found = axes(op, given, x.rank)
+    kept = ((1 if d in found else n) for d, n in enumerate(x.shape) if keepdims or d not in found)
+    return x.with_shape(tuple(kept))
+
+
 def finite(op: Op, **attributes: float | None) -> None:
     """Require attributes to be finite numbers, where given (MDLC0210)."""
     for name, value in attributes.items():

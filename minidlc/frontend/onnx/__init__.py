@@ -1,6 +1,6 @@
 """ONNX in and out: `load_onnx` and `to_onnx` (course chapter 01_graph_ir).
 
-Reading order: reader, tensors, inputs, order, registry, operators, operators_shape, importer,
+Reading order: reader, tensors, inputs, order, registry, operators and operators_*, importer,
 export.
 """
 

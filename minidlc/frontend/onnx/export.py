@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper
 
-from minidlc.expr.types import Array, TensorType
+from minidlc.expr.types import Array, TensorType, f32
 from minidlc.frontend.onnx.tensors import ONNX_TYPES, tensor
 from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Node, Value
@@ -25,10 +25,14 @@ from minidlc.graph.op import Op
 from minidlc.graph.types import TupleType
 from minidlc.ops.activation import Clip
 from minidlc.ops.binary import CastTo, Maximum, Minimum
+from minidlc.ops.composite_reduction import CompositeReduction
 from minidlc.ops.logical import ShiftLeft, ShiftRight
 from minidlc.ops.movement import Expand, GetItem
+from minidlc.ops.normalization import GroupNorm, MeanVarianceNormalization
+from minidlc.ops.padding import Pad
 from minidlc.ops.reduction import Reduction
 from minidlc.ops.shape import Reshape, Squeeze, Unsqueeze
+from minidlc.ops.slicing import Slice, Tile, Trilu
 from minidlc.support.arguments import expect
 from minidlc.support.errors import OnnxExportError, OptionError
 from minidlc.support.names import Names, identifier
@@ -156,8 +160,10 @@ class _Writer:
         extra = [self.constant(n, a) if a is not None else "" for n, a in written.inputs]
         while extra and not extra[-1]:
             extra.pop()
-        self._check_types(schema, node)
-        proto = helper.make_node(written.op_type, [*inputs, *extra], [name], name, **attributes)
+        before = len(inputs) if written.before is None else written.before
+        self._check_types(schema, node, before, len(extra))
+        inputs = [*inputs[:before], *extra, *inputs[before:]]
+        proto = helper.make_node(written.op_type, inputs, [name], name, **attributes)
         self.nodes.append(proto)
 
     def _schema(self, op_type: str, node: Node) -> defs.OpSchema:
@@ -182,12 +188,14 @@ class _Writer:
             )
         return fitting
 
-    def _check_types(self, schema: defs.OpSchema, node: Node) -> None:
+    def _check_types(self, schema: defs.OpSchema, node: Node, before: int, extra: int) -> None:
+        """The schema takes these element types; `extra` inputs stand after the first `before`."""
         allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
         for place, value in enumerate(node.inputs):
             if value is None or not isinstance(value.type, TensorType):
                 continue
-            formal = schema.inputs[min(place, len(schema.inputs) - 1)].type_str
+            formal_place = place if place < before else place + extra
+            formal = schema.inputs[min(formal_place, len(schema.inputs) - 1)].type_str
             kind = _TENSOR[value.type.dtype.name]
             if kind not in allowed.get(formal, (formal,)):
                 text = f"{schema.name} at opset {self.opset} takes no {value.type.dtype}"
@@ -197,11 +205,15 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Form:
-    """How an op is written: op_type, attributes, and inputs after those of the node."""
+    """How an op is written: op_type, attributes, and inputs besides those of the node.
+
+    They stand after the first `before` inputs of the node, after all of them if that is None.
+    """
 
     op_type: str
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     inputs: tuple[tuple[str, Array | None], ...] = ()
+    before: int | None = None
 
 
 def _attributes(op: Op) -> dict[str, Any]:
@@ -278,8 +290,27 @@ def _expand(op: Expand, node: Node, writer: _Writer) -> _Form:
     return _Form("Expand", {}, (_ints("shape", op.shape),))
 
 
-@_writes(Reduction)
-def _reduction(op: Reduction, node: Node, writer: _Writer) -> _Form:
+@_writes(GroupNorm)
+def _group_norm(op: GroupNorm, node: Node, writer: _Writer) -> _Form:
+    if writer.opset < 21:
+        text = f"{op.name}: a scale for each channel needs opset 21, got opset {writer.opset}"
+        hint = "before, GroupNormalization had one for each group"
+        raise OnnxExportError(text, loc=node.loc, hint=hint, code="MDLC0131")
+    return _Form("GroupNormalization", _attributes(op))
+
+
+@_writes(MeanVarianceNormalization)
+def _mean_variance(op: MeanVarianceNormalization, node: Node, writer: _Writer) -> _Form:
+    """The default axes are written too: onnx's shape inference fails without them."""
+    assert isinstance(node.type, TensorType)
+    if node.type.dtype != f32:
+        text = f"{op.name}: ONNX defines it with float32 constants, which do not fit {node.type}"
+        raise OnnxExportError(text, loc=node.loc, hint="use cast", code="MDLC0131")
+    return _Form("MeanVarianceNormalization", {"axes": op.axes})
+
+
+@_writes(Reduction, CompositeReduction)
+def _reduction(op: Reduction | CompositeReduction, node: Node, writer: _Writer) -> _Form:
     """Axes are an input from opset 13 (ReduceSum) or 18; () needs noop_with_empty_axes."""
     op_type = op.onnx or ""
     attributes: dict[str, Any] = {} if op.keepdims else {"keepdims": 0}
@@ -291,3 +322,30 @@ def _reduction(op: Reduction, node: Node, writer: _Writer) -> _Form:
     if not op.axes:
         return _Form(op_type, attributes | {"noop_with_empty_axes": 1})
     return _Form(op_type, attributes, (_ints("axes", op.axes),))
+
+
+@_writes(Slice)
+def _slice(op: Slice, node: Node, writer: _Writer) -> _Form:
+    axes = op.axes or tuple(range(len(op.starts)))
+    given = [_ints("starts", op.starts), _ints("ends", op.ends), _ints("axes", axes)]
+    return _Form("Slice", {}, (*given, *([_ints("steps", op.steps)] if op.steps else [])))
+
+
+@_writes(Pad)
+def _pad(op: Pad, node: Node, writer: _Writer) -> _Form:
+    if op.mode == "wrap" and writer.opset < 19:
+        text = f"pad: ONNX has no mode wrap at opset {writer.opset}"
+        raise OnnxExportError(text, loc=node.loc, hint="opset 19 has it", code="MDLC0131")
+    attributes = {} if op.mode == "constant" else {"mode": op.mode}
+    return _Form("Pad", attributes, (_ints("pads", op.pads),), before=1)
+
+
+@_writes(Tile)
+def _tile(op: Tile, node: Node, writer: _Writer) -> _Form:
+    return _Form("Tile", {}, (_ints("repeats", op.repeats),))
+
+
+@_writes(Trilu)
+def _trilu(op: Trilu, node: Node, writer: _Writer) -> _Form:
+    k = (("k", np.array(op.k, np.int64)),) if op.k else ()
+    return _Form("Trilu", {} if op.upper else {"upper": 0}, k)

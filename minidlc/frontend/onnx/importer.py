@@ -17,7 +17,12 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
-from minidlc.frontend.onnx import operators, operators_shape
+from minidlc.frontend.onnx import (
+    operators,
+    operators_normalization,
+    operators_shape,
+    operators_slicing,
+)
 from minidlc.frontend.onnx.inputs import Shapes, graph_inputs
 from minidlc.frontend.onnx.order import needed_nodes
 from minidlc.frontend.onnx.reader import Source, read_model, source_name
@@ -31,7 +36,12 @@ from minidlc.support.locations import OnnxLoc
 from minidlc.support.names import Names, identifier
 
 OLDEST_OPSET = 7
-CONVERTERS = (operators, operators_shape)  # importing them fills the registry
+CONVERTERS = (  # importing them fills the registry
+    operators,
+    operators_shape,
+    operators_slicing,
+    operators_normalization,
+)
 DOMAINS = ("", "ai.onnx")
 
 

@@ -20,8 +20,13 @@ from minidlc.frontend.onnx.tensors import array
 from minidlc.graph.graph import Constant, Value, apply
 from minidlc.support.errors import OnnxImportError
 
-# the largest finite numbers, or a little less
-_LARGEST = {"f16": 65504.0, "bf16": 3.3e38, "f32": 3.4e38, "f64": 1.7e308}
+_COMPOSITE = {
+    "ReduceL1": "reduce_l1",
+    "ReduceL2": "reduce_l2",
+    "ReduceSumSquare": "reduce_sum_square",
+    "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp",
+}
 
 
 @onnx_op("Constant")
@@ -46,7 +51,11 @@ def constant(node: OnnxNode) -> Value:
 def constant_of_shape(node: OnnxNode, shape: Value) -> Value:
     """One value repeated; 0.0 if none is given."""
     proto = node.attr_tensor("value")
-    value = np.float32(0) if proto is None else array(proto, node.loc).reshape(-1)[0]
+    given = np.zeros(1, np.float32) if proto is None else array(proto, node.loc)
+    if given.size != 1:
+        text = f"attribute 'value' must hold one number, got {given.size}"
+        raise OnnxImportError(text, loc=node.loc, code="MDLC0118")
+    value = given.reshape(-1)[0]
     dims = node.constant_ints(shape, "shape")
     if any(d < 0 for d in dims):
         raise node.unsupported(f"a shape with negative dims: {dims}")
@@ -57,7 +66,9 @@ def constant_of_shape(node: OnnxNode, shape: Value) -> Value:
 def shape_of(node: OnnxNode, x: Value) -> Value:
     """A constant: the sizes are known now, or the model cannot be taken."""
     start, end = node.attr_int("start", 0), node.attr_int("end", tensor_type(x).rank)
-    return Constant("shape", np.array(_static(node, x)[start:end], np.int64), node.loc)
+    wanted = tensor_type(x).shape[start:end]
+    dims = wanted if all(isinstance(d, int) for d in wanted) else _static(node, x)[start:end]
+    return Constant("shape", np.array(dims, np.int64), node.loc)
 
 
 @onnx_op("Size")
@@ -158,29 +169,7 @@ def reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
 @onnx_op("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 def composite_reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
     """A sum with something before and after; with noop_with_empty_axes only the sum is left out."""
-    over = _reduce_attributes(node, axes)
-    match node.op_type:
-        case "ReduceL1":
-            return apply("sum", apply("abs", x), **over)
-        case "ReduceL2":
-            return apply("sqrt", apply("sum", x * x, **over))
-        case "ReduceSumSquare":
-            return apply("sum", x * x, **over)
-        case "ReduceLogSum":
-            return apply("log", apply("sum", x, **over))
-        case _:
-            return _log_sum_exp(node, x, over)
-
-
-def _log_sum_exp(node: OnnxNode, x: Value, over: dict[str, Any]) -> Value:
-    """m + log(sum(exp(x - m))) does not overflow; m is the maximum, made finite."""
-    type = tensor_type(x)
-    if not type.dtype.is_float:
-        raise node.unsupported(f"ReduceLogSumExp of {type.dtype}", "cast the input to float")
-    limit = _LARGEST[type.dtype.name]
-    largest = apply("clip", apply("max", x, axes=over["axes"]), min=-limit, max=limit)
-    total = apply("sum", apply("exp", x - largest), **over)
-    if not over["keepdims"]:
-        axes = tuple(range(type.rank)) if over["axes"] is None else over["axes"]
-        largest = apply("squeeze", largest, axes=axes)
-    return apply("log", total) + largest
+    name, type = _COMPOSITE[node.op_type], tensor_type(x)
+    if "Log" in node.op_type and not type.dtype.is_float:
+        raise node.unsupported(f"{node.op_type} of {type.dtype}", "cast the input to float")
+    return apply(name, x, **_reduce_attributes(node, axes))

@@ -49,6 +49,12 @@ def printed_and_parsed():
     return mc.interpret(mc.parse(str(graph), weights=weights), [X])[0]
 
 
+def traced():
+    """Trace a function and interpret it; the answer, from its half."""
+    graph = mc.trace(lambda half: half + half, mc.f32[WANTED.shape])
+    return mc.interpret(graph, [WANTED / 2])[0]
+
+
 # member of the family or the point itself → (the shipped stage as a function, what reaches it)
 ROWS = {
     "bounds": (index.bounds, compiled),
@@ -67,6 +73,7 @@ ROWS = {
     "schedule.conv": (SCHEDULES["conv"], compiled),
     "simplify": (index.simplify, compiled),
     "toposort": (toposort, compiled),
+    "trace": (lambda fn, types: mc.trace(fn, **types), traced),
     "type_rule.relu": (Relu.type_rule, compiled),
     "vectorize": (lane_access, compiled),
     "verify": (verify, compiled),

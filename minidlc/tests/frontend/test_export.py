@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from minidlc.expr.types import TensorType, bf16, f32, i32, u8
+from minidlc.expr.types import TensorType, bf16, f32, f64, i32, u8
 from minidlc.frontend.onnx import load_onnx, to_onnx
 from minidlc.graph import Constant, Fused, Graph, Input, apply, difference, getitem, interpret
 from minidlc.support.errors import OnnxExportError, OptionError
@@ -19,6 +19,15 @@ def graph(*outputs: object, inputs: list[Input]) -> Graph:
 def unary(name: str, type: TensorType = f32[2, 3], **attributes: object) -> Graph:
     x = Input("x", type)
     return graph(apply(name, x, **attributes), inputs=[x])
+
+
+def grouped() -> Graph:
+    x, scale, bias = Input("x", f32["N", 4, 3]), Input("scale", f32[4]), Input("bias", f32[4])
+    y = apply("group_norm", x, scale, bias, num_groups=2)
+    return graph(y, inputs=[x, scale, bias])
+
+
+GROUPED = grouped()
 
 
 def test_a_chain_comes_back_equal() -> None:
@@ -61,7 +70,7 @@ def test_one_value_given_out_twice() -> None:
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 def test_reductions_at_several_opsets(opset: int) -> None:
-    for name in ("sum", "mean", "max", "prod"):
+    for name in ("sum", "mean", "max", "prod", "reduce_l1", "reduce_log_sum_exp"):
         for attributes in ({"axes": (1,)}, {"axes": None}, {"axes": (0,), "keepdims": False}):
             g = unary(name, **attributes)
             assert difference(g, load_onnx(to_onnx(g, opset))) is None
@@ -82,8 +91,10 @@ def test_names_that_clash_are_made_unique() -> None:
         (unary("bitwise_not", u8[2]), 17, "bitwise_not: ONNX has no BitwiseNot at opset 17"),
         (unary("relu", i32[2]), 13, "Relu at opset 13 takes no i32"),
         (unary("reshape", f32[0, 3], shape=(0, 2)), 13, "allowzero, which opset 14 brought"),
+        (GROUPED, 20, "a scale for each channel needs opset 21, got opset 20"),
+        (unary("mean_variance_normalization", f64[2, 3], axes=(1,)), 20, "float32 constants"),
     ],
-    ids=["gelu", "sin", "bitwise_not", "relu", "reshape"],
+    ids=["gelu", "sin", "bitwise_not", "relu", "reshape", "group_norm", "mean_variance"],
 )
 def test_what_an_opset_has_not(built: Graph, opset: int, message: str) -> None:
     with pytest.raises(OnnxExportError) as caught:

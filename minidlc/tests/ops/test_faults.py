@@ -21,9 +21,12 @@ from minidlc.ops.activation import Clip, Relu
 from minidlc.ops.binary import Add, CastTo, Div, Mod, Pow
 from minidlc.ops.conv import Conv
 from minidlc.ops.norm import BatchNorm
+from minidlc.ops.normalization import LayerNorm
+from minidlc.ops.padding import Pad
 from minidlc.ops.pool import AveragePool
 from minidlc.ops.reduction import Max, Softmax, Sum
 from minidlc.ops.shape import Flatten, Reshape
+from minidlc.ops.slicing import Slice
 from minidlc.ops.unary import Round, Sign
 from minidlc.target import host
 from minidlc.tests.ops.checks import ANY_MACHINE
@@ -59,10 +62,15 @@ ROWS: list[tuple[str, Op, tuple[Any, ...], Any]] = [
     ("33 x * 0", apply("mul", Input("x", TensorType(dtype("f32"), (3,))), 0.0).op,
      (f(INF, NAN, 1), f(0)), f(NAN, NAN, 0)),
     ("38 ngraph#3411", Sum(), (f(-INF, -INF),), f(-INF)),
+    ("40 tvm#19592", LayerNorm(epsilon=1e-5),
+     (F([[80000, 80001, 80002, 80003]]), f(1, 1, 1, 1), f(0, 0, 0, 0)),
+     F([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(F(1.25 + 1e-5))),
     ("43 flatten 0", Flatten(0), (np.zeros((2, 3, 4), F),), np.zeros((1, 24), F)),
     ("43 flatten -1", Flatten(-1), (np.zeros((2, 3, 4), F),), np.zeros((6, 4), F)),
     ("52 reshape", Reshape((2, -1)), (np.zeros((2, 3, 4), F),), np.zeros((2, 12), F)),
     ("52 allowzero", Reshape((0, 3)), (np.zeros((0, 3), F),), np.zeros((0, 3), F)),
+    ("54 tvm#19532", Slice((0,), (5,), (), (-1,)), (np.arange(10, dtype=F),), np.zeros(0, F)),
+    ("56 ort#2433", Pad((-1, 2)), (np.arange(5, dtype=F),), f(1, 2, 3, 4, 0, 0)),
     ("57 softmax", Softmax(), (np.zeros((5, 0), F),), np.zeros((5, 0), F)),
     ("57 max axis 0", Max((0,), False), (np.zeros((2, 0), F),), np.zeros((0,), F)),
     ("57 max axis 1", Max((1,), False), (np.zeros((2, 0), F),), f(-INF, -INF)),
