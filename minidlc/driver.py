@@ -21,6 +21,7 @@ from minidlc.codegen.entry import KernelCall, compile_entry
 from minidlc.codegen.workspace import workspace_bytes
 from minidlc.executable import CompiledKernel, Executable
 from minidlc.frontend.onnx import load_onnx
+from minidlc.frontend.trace import trace as trace  # `use` knows the points of what is loaded
 from minidlc.graph import Graph, TupleType, Value, verify
 from minidlc.lower import LoweredKernel, lower_graph
 from minidlc.ops import functional as functional  # importing ops registers them
