@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minidlc as mc
+import minidlc.driver  # all points are declared from here on
 from minidlc.codegen.lanes import lane_access
 from minidlc.codegen.llvm import emit
 from minidlc.expr import index
