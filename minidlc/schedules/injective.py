@@ -118,19 +118,30 @@ def vectorize_rows(sch: Schedule, stage: Tensor, target: Target) -> None:
 def share(sch: Schedule, stage: Tensor, axes: tuple[str, ...], amount: int) -> str | None:
     """Run the outermost axes in parallel if there is enough work for it.
 
-    As many are fused together as give a few dozen pieces. Returns the innermost of `axes` under
-    the name it has then.
+    Returns the innermost of `axes` under the name it has then.
     """
     if not axes:
         return None
     if amount < PARALLEL_WORK:
         return axes[-1]
     shape = dict(zip(stage.axes, stage.shape, strict=True))
-    outer, rest, pieces = axes[0], list(axes[1:]), shape[axes[0]]
-    while rest and pieces < 32:
+    return fuse_and_share(sch, stage, axes, tuple(shape[axis] for axis in axes), 32)
+
+
+def fuse_and_share(
+    sch: Schedule, stage: Tensor, leaves: tuple[str, ...], trips: tuple[int, ...], enough: int
+) -> str:
+    """Fuse the outermost leaves until there are `enough` pieces, and run those in parallel.
+
+    `trips` are the iterations of each leaf. Returns the innermost leaf, which fusing may have
+    renamed: call it before anything is computed at a leaf.
+    """
+    leaf, pieces, rest = leaves[0], trips[0], list(leaves[1:])
+    for count in trips[1:]:
+        if pieces >= enough:
+            break
         name = rest.pop(0)
-        pieces *= shape[name]
-        outer = sch[stage].fuse(outer, name, f"{outer}{name}")
+        leaf, pieces = sch[stage].fuse(leaf, name, leaf + name), pieces * count
     if pieces > 1:
-        sch[stage].parallel(outer)
-    return rest[-1] if rest else outer
+        sch[stage].parallel(leaf)
+    return rest[-1] if rest else leaf

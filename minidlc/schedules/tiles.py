@@ -17,7 +17,7 @@ from __future__ import annotations
 from minidlc.expr.index import Cond
 from minidlc.expr.nodes import Select, walk
 from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.injective import inline_pointwise, vectorize_rows
+from minidlc.schedules.injective import fuse_and_share, inline_pointwise, vectorize_rows
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
@@ -108,17 +108,9 @@ def share_tiles(
     computed at them.
     """
     assert group.anchor is not None
-    leaf, pieces, rest = leaves[0], trips[0], list(leaves[1:])
     if work(group.anchor) < PARALLEL_SUMS:
         return leaves[-1]
-    for count in trips[1:]:
-        if pieces >= 8:
-            break
-        name = rest.pop(0)
-        leaf, pieces = sch[group.last].fuse(leaf, name, leaf + name), pieces * count
-    if pieces > 1:
-        sch[group.last].parallel(leaf)
-    return rest[-1] if rest else leaf
+    return fuse_and_share(sch, group.last, leaves, trips, 8)
 
 
 def channel_tile(channels: int, vectors: int, registers: int) -> int:

@@ -75,8 +75,8 @@ def _regular() -> dict[str, type[Op]]:
 def converter(op_type: str) -> Converter | None:
     """The function that imports an op_type (extension point `onnx.OP`), or None."""
     found = _converters.get(op_type)
-    if found is None and op_type in _regular():
-        cls = _regular()[op_type]
+    cls = _regular().get(op_type) if found is None else None
+    if cls is not None:
 
         def regular(node: OnnxNode, *inputs: Value | None) -> Value:
             return apply(cls.name, *inputs, **node.attributes_of(cls))
