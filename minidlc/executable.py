@@ -64,18 +64,24 @@ class CompiledKernel:
 
     @property
     def te(self) -> str:
-        """Tensor expressions."""
-        return print_te(self.lowered.group.outputs)
+        """Tensor expressions; empty for an op that writes its loops itself."""
+        return print_te(self.lowered.group.outputs) if self.lowered.group else ""
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule: its trace, its prefixes, `show()`."""
+        """The schedule: its trace, its prefixes, `show()`; OptionError (MDLC1007) if none."""
+        if self.lowered.schedule is None:
+            raise OptionError(
+                f"kernel {self.name!r} has no schedule: its op writes the loops itself",
+                hint="its .loops, .llvm and .asm",
+                code="MDLC1007",
+            )
         return self.lowered.schedule
 
     @property
     def trace(self) -> str:
-        """Schedule primitives, one per line."""
-        return str(self.lowered.schedule.trace)
+        """Schedule primitives, one per line; empty where there are no stages."""
+        return str(self.lowered.schedule.trace) if self.lowered.schedule else ""
 
     @property
     def loops(self) -> LoopFunction:

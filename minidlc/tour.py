@@ -78,7 +78,7 @@ def tour(directory: Path, out: Console) -> bool:
     )
     exe = mc.compile(graph, threads=1)
     _optimised(screen, exe, directory)
-    kernel = max(exe.kernels, key=lambda k: len(k.schedule.trace))
+    kernel = max(exe.kernels, key=lambda k: len(k.trace.splitlines()))
     _expressed(screen, exe, kernel)
     _scheduled(screen, kernel, directory)
     _lowered(screen, exe)

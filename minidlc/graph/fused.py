@@ -74,7 +74,7 @@ class Fused(Op):
 
         for node in self.body.nodes:
             arguments = [None if v is None else tensor(v) for v in node.inputs]
-            tensors[node] = express(node.op, arguments)
+            (tensors[node],) = express(node.op, arguments)  # `fuse` takes no op with several
         return tuple(map(tensor, self.body.outputs))
 
     @property

@@ -18,21 +18,22 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from minidlc.expr.types import Array, TensorType
+from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.types import TupleType, Type
+from minidlc.loop.nodes import LoopFunction
 from minidlc.support import extension
-from minidlc.support.errors import LoweringError, OptionError, TypeRuleError, nearest
+from minidlc.support.errors import CallError, LoweringError, OptionError, TypeRuleError, nearest
 from minidlc.te.tensor import Tensor
 
 
 class OpKind(StrEnum):
     """How an op runs."""
 
-    COMPILED = "compiled"  # has `compute`
+    COMPILED = "compiled"  # has `compute`, or `loops`
     COMPOSITE = "composite"  # has `decompose`
     HOST = "host"  # a short named list: sizes that depend on data, strings
 
@@ -58,6 +59,17 @@ class Example:
     atol: float = 1e-6
 
 
+class Positions(NamedTuple):
+    """Elements of input number `input` are positions: low <= element < high.
+
+    Bounds are one number each, or one for each place along the input's last axis.
+    """
+
+    input: int
+    low: int | tuple[int, ...]
+    high: int | tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Op:
     """Base of all ops. Subclasses declare fields (attributes) and methods; see ops/."""
@@ -77,8 +89,11 @@ class Op:
     type_rule: ClassVar[Callable[..., Type]]
     # (self, *array | None) -> array | tuple of arrays: the meaning, in NumPy
     reference: ClassVar[Callable[..., Any]]
-    # (self, *Tensor | None) -> Tensor: the loops (kind COMPILED)
-    compute: ClassVar[Callable[..., Tensor]]
+    # (self, *Tensor | None) -> Tensor, or a tuple of them: what each element is (kind COMPILED)
+    compute: ClassVar[Callable[..., Tensor | tuple[Tensor, ...]]]
+    # (self, *TensorType | None) -> LoopFunction: the loops of an op that no tensor expression
+    # states (kind COMPILED); its parameters are the inputs that are given, then the results
+    loops: ClassVar[Callable[..., LoopFunction]]
     # (self, *Value | None) -> Value: the same in simpler ops (kind COMPOSITE)
     decompose: ClassVar[Callable[..., Any]]
     # () -> iterable of Example: drives every generic test
@@ -87,6 +102,13 @@ class Op:
     def attributes(self) -> dict[str, Any]:
         """Field name -> value, in declaration order."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def positions(self, *types: TensorType | None) -> tuple[Positions, ...]:
+        """Which inputs hold positions, and their ranges.
+
+        Checked wherever the op runs: CallError (MDLC0909) instead of a wrong place.
+        """
+        return ()
 
 
 OpClass = TypeVar("OpClass", bound=type[Op])
@@ -102,9 +124,10 @@ def register_op(cls: OpClass) -> OpClass:
     if old is not None and (old.__module__, old.__qualname__) != (cls.__module__, cls.__qualname__):
         raise OptionError(f"op {name!r} is registered twice", code="MDLC1004")
     missing = [m for m in ("type_rule", "reference", "examples") if not hasattr(cls, m)]
-    needed = {OpKind.COMPILED: "compute", OpKind.COMPOSITE: "decompose"}.get(cls.kind)
-    if needed and not hasattr(cls, needed):
-        missing.append(needed)
+    needed = {OpKind.COMPILED: ("compute", "loops"), OpKind.COMPOSITE: ("decompose",)}
+    ways = needed.get(cls.kind, ())
+    if ways and not any(hasattr(cls, way) for way in ways):
+        missing.append(" or ".join(ways))
     if missing:
         raise OptionError(f"op {name!r} lacks {', '.join(missing)}", code="MDLC1004")
     cls.name = name
@@ -137,10 +160,10 @@ extension.declare("type_rule.OP", "(op, *types) -> type", "type rule of one op",
 extension.declare("reference.OP", "(op, *arrays) -> array", "meaning of one op", _members)
 extension.declare(
     "compute.OP",
-    "(op, *tensors) -> Tensor",
+    "(op, *tensors) -> Tensor or Tensors",
     "loops of one op",
     _members,
-    returns=extension.instance(Tensor),
+    returns=lambda result: isinstance(result, Tensor) or extension.items(Tensor)(result),
 )
 
 
@@ -188,7 +211,11 @@ def infer(op: Op, types: Sequence[Type | None]) -> Type:
 
 
 def evaluate(op: Op, arrays: Sequence[Array | None]) -> Array | tuple[Array, ...]:
-    """The op's meaning on NumPy arrays: an array, or a tuple where the type is a tuple."""
+    """The op's meaning on NumPy arrays: an array, or a tuple where the type is a tuple.
+
+    Raises CallError (MDLC0909) for a position outside what the op can reach.
+    """
+    _check_positions(op, arrays)
     function = extension.dispatch(f"reference.{op.name}", type(op).reference)
     with np.errstate(all="ignore"):
         result: Any = function(op, *arrays)
@@ -197,8 +224,31 @@ def evaluate(op: Op, arrays: Sequence[Array | None]) -> Array | tuple[Array, ...
     return np.asarray(result)
 
 
-def express(op: Op, tensors: Sequence[Tensor | None]) -> Tensor:
-    """The op as a tensor expression; raises LoweringError (MDLC0701) if it has none."""
+def _check_positions(op: Op, arrays: Sequence[Array | None]) -> None:
+    if type(op).positions is Op.positions:
+        return  # also for ops whose inputs are tuples
+    types = [None if a is None else TensorType(dtype(a.dtype), a.shape) for a in arrays]
+    for found in op.positions(*types):
+        array = arrays[found.input]
+        assert array is not None, "an omitted input holds no positions"
+        wrong = np.argwhere((array < np.asarray(found.low)) | (array >= np.asarray(found.high)))
+        if len(wrong):
+            raise out_of_range(op, found, str(array[tuple(wrong[0])]))
+
+
+def out_of_range(op: Op, positions: Positions, found: str = "a position") -> CallError:
+    """The error for an element of an input that is not in its range."""
+    low, high = np.asarray(positions.low), np.asarray(positions.high) - 1
+    return CallError(
+        f"{op.name}: {found} in input {positions.input} is outside the range {low} to {high}",
+        hint="positions count from 0; a negative one, where it is allowed, from the end",
+        code="MDLC0909",
+    )
+
+
+def express(op: Op, tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """The results of an op as tensor expressions; LoweringError (MDLC0701) if it has none."""
     if not hasattr(type(op), "compute"):
         raise LoweringError(f"{op.name} has no compute: it cannot be lowered to loops")
-    return extension.dispatch(f"compute.{op.name}", type(op).compute)(op, *tensors)
+    found = extension.dispatch(f"compute.{op.name}", type(op).compute)(op, *tensors)
+    return (found,) if isinstance(found, Tensor) else tuple(found)

@@ -92,7 +92,7 @@ def _stages(node: Node, env: dict[Value, Tensor]) -> tuple[tuple[Tensor, ...], T
     if isinstance(node.op, Fused):
         outputs, kind = node.op.outputs(*(t for t in tensors if t is not None)), node.op.anchor
     else:
-        outputs, kind = (express(node.op, tensors),), node.op.schedule
+        outputs, kind = express(node.op, tensors), node.op.schedule
     anchor = _anchor(outputs[-1], tensors)
     if anchor is None:  # a sum over no axis, for example
         kind = "injective"

@@ -10,10 +10,10 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minidlc.expr.types import TensorType
-from minidlc.graph import Node, Value
+from minidlc.graph import Node, TupleType, Value
 from minidlc.loop.dependence import check_parallel
 from minidlc.loop.inside import check_inside
 from minidlc.loop.nodes import LoopFunction
@@ -25,21 +25,23 @@ from minidlc.support.extension import overridden
 from minidlc.support.locations import Loc
 from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
+from minidlc.te.lower import cut
 
 
 @dataclass(frozen=True)
 class LoweredKernel:
     """One kernel before code generation.
 
-    Parameters of `loops` are the `inputs` (graph values) and then the results, in order.
+    Parameters of `loops` are the `inputs` (graph values) and then the results, in order. An op
+    that writes its loops itself has neither `group` nor `schedule`.
     """
 
     name: str
     origin: Value
     inputs: tuple[Value, ...]
-    group: Group
+    group: Group | None
     kind: str
-    schedule: Schedule
+    schedule: Schedule | None
     loops: LoopFunction
 
     @property
@@ -47,9 +49,16 @@ class LoweredKernel:
         """Where the node came from."""
         return self.origin.loc
 
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        """Types of the results, in order."""
+        return tuple(p.type for p in self.loops.params[len(self.inputs) :])
+
 
 def lower_node(node: Node, name: str, target: Target, *, fast: bool) -> LoweredKernel:
     """Express, schedule and lower one node; `fast=False` leaves the plain loops."""
+    if hasattr(type(node.op), "loops"):
+        return _written_by_op(node, name)
     return _lower(express_node(node), node, name, target, fast)
 
 
@@ -68,26 +77,53 @@ def _lower(
         sch = create_schedule(group.outputs, checked=False)
         schedule_group(sch, group, kind, target)
         loops = lower(sch, name=name, params=params)
-        _check(loops, expressed)
+        outputs = {t.name: t.type for t in group.outputs}
+        _check(loops, dict(zip(expressed.names, expressed.inputs, strict=True)), outputs)
     except CompileError as e:
         raise e.at(origin.loc) from None
     return LoweredKernel(name, origin, expressed.inputs, group, kind, sch, loops)
 
 
-def _check(loops: LoopFunction, expressed: Expressed) -> None:
+def _written_by_op(node: Node, name: str) -> LoweredKernel:
+    """The kernel of an op that states its loops itself: no stages, nothing to schedule."""
+    given = tuple(v for v in node.inputs if v is not None)
+    types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    try:
+        loops = node.op.loops(*(None if v is None else v.type for v in node.inputs))
+        loops = cut(replace(loops, name=name))
+        names = [p.name for p in loops.params]
+        inputs, outputs = names[: len(given)], names[len(given) :]
+        if len(outputs) != len(types):
+            text = f"the loops of {node.op.name} have {len(outputs)} results, not {len(types)}"
+            raise LoweringError(text, code="MDLC0709")
+        _check(
+            loops,
+            dict(zip(inputs, given, strict=True)),
+            dict(zip(outputs, types, strict=True)),
+            trusted=False,
+        )
+    except CompileError as e:
+        raise e.at(node.loc) from None
+    return LoweredKernel(name, node, given, None, "loops", None, loops)
+
+
+def _check(
+    loops: LoopFunction,
+    values: Mapping[str, Value],
+    outputs: Mapping[str, TensorType],
+    trusted: bool = True,
+) -> None:
     """Loops that an override had a part in must not reach machine code unchecked.
 
     Raises VerifyError for broken loops (MDLC045x) and racing ones (MDLC0462), LoweringError
     (MDLC0709) for parameters of other types, inputs that are written and outputs that are not.
     """
     verify_function(loops)
-    outputs = {t.name: t.type for t in expressed.group.outputs}
-    given = zip(expressed.names, expressed.inputs, strict=True)
-    inputs = {n: v.type for n, v in given if isinstance(v.type, TensorType)}
+    inputs = {n: v.type for n, v in values.items() if isinstance(v.type, TensorType)}
     found = {p.name: p.type for p in loops.params}
-    if found != inputs | outputs:
+    if found != inputs | dict(outputs):
         raise LoweringError(
-            f"the loops take {_listed(found)}, expected {_listed(inputs | outputs)}",
+            f"the loops take {_listed(found)}, expected {_listed(inputs | dict(outputs))}",
             code="MDLC0709",
         )
     wanted = [name for name, type in outputs.items() if type.nbytes]  # no loops where no element
@@ -96,7 +132,7 @@ def _check(loops: LoopFunction, expressed: Expressed) -> None:
         text = f"the loops write {written}, expected {', '.join(wanted)}"
         raise LoweringError(text, code="MDLC0709")
     check_inside(loops)
-    if overridden("lower"):  # primitives make no races
+    if overridden("lower") or not trusted:  # primitives make no races
         check_parallel(loops.body, {})
 
 

@@ -186,9 +186,9 @@ def _requests(
             if slot in requests:
                 old = requests[slot]
                 requests[slot] = BufferRequest(old.name, old.nbytes, old.first, step)
-        for slot, tensor in zip(results, kernel.group.outputs, strict=True):
+        for slot, type in zip(results, kernel.results, strict=True):
             if places.in_arena(slot):
-                requests[slot] = BufferRequest(kernel.name, tensor.type.nbytes, step, step)
+                requests[slot] = BufferRequest(kernel.name, type.nbytes, step, step)
         scratch = workspace_bytes(kernel)
         if scratch:
             name = f"{kernel.name}.workspace"
