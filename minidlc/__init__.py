@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minidlc.expr.types import TensorType as TensorType
     from minidlc.frontend.onnx import load_onnx as load_onnx
     from minidlc.frontend.onnx import to_onnx as to_onnx
+    from minidlc.frontend.script import script as script
     from minidlc.frontend.trace import trace as trace
     from minidlc.graph import Constant as Constant
     from minidlc.graph import Graph as Graph
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from minidlc.graph import interpret as interpret
     from minidlc.graph import parse as parse
     from minidlc.graph import verify as verify
+    from minidlc.graph.eager import eager as eager
+    from minidlc.graph.eager import tensor as tensor
+    from minidlc.jitted import jit as jit
+    from minidlc.session import session as session
     from minidlc.transform import Pipeline as Pipeline
 
 __version__ = "0.1.0"
@@ -45,6 +50,10 @@ _HOME = {
     "load_onnx": "minidlc.frontend.onnx",
     "to_onnx": "minidlc.frontend.onnx",
     "trace": "minidlc.frontend.trace",
+    "script": "minidlc.frontend.script",
+    "jit": "minidlc.jitted",
+    "eager": "minidlc.graph.eager",
+    "tensor": "minidlc.graph.eager",
     "Graph": "minidlc.graph",
     "Input": "minidlc.graph",
     "Constant": "minidlc.graph",
@@ -52,6 +61,7 @@ _HOME = {
     "interpret": "minidlc.graph",
     "verify": "minidlc.graph",
     "Pipeline": "minidlc.transform",
+    "session": "minidlc.session",
     "CompileError": "minidlc.support.errors",
     "use": "minidlc.driver",
     "DType": "minidlc.expr.types",

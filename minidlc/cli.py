@@ -167,8 +167,10 @@ def _load(model: Path, shape: list[str] | None) -> Graph:
 def _compile(
     model: Path, shape: list[str] | None, threads: int | None, level: int, passes: str | None
 ) -> mc.Executable:
-    graph = _load(model, shape)
-    return mc.compile(graph, threads=threads, opt_level=level, pipeline=passes)
+    if model.suffix == ".dlc":
+        return mc.compile(_load(model, shape), threads=threads, opt_level=level, pipeline=passes)
+    shapes = _shapes(shape)
+    return mc.compile(model, shapes=shapes, threads=threads, opt_level=level, pipeline=passes)
 
 
 def _shapes(given: list[str] | None) -> dict[str, int | tuple[int, ...]] | None:

@@ -11,58 +11,86 @@ block: see docs/extension_points.md. Treated in every course chapter.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
 
 from minidlc import target as targets
 from minidlc.codegen.compile import compile_kernel, short_symbol
-from minidlc.codegen.entry import KernelCall, compile_entry
+from minidlc.codegen.entry import compile_entry
 from minidlc.codegen.workspace import workspace_bytes
 from minidlc.executable import CompiledKernel, Executable
-from minidlc.frontend.onnx import load_onnx
+from minidlc.expr.types import TensorType
+from minidlc.frontend.onnx.registry import ValueNeeded
 from minidlc.frontend.trace import trace as trace  # `use` knows the points of what is loaded
 from minidlc.graph import Graph, TupleType, Value, verify
+from minidlc.graph.graph import building
 from minidlc.lower import LoweredKernel, lower_graph
 from minidlc.ops import functional as functional  # importing ops registers them
 from minidlc.runtime.module import ArraySpec, LoadedModule
+from minidlc.sources import Model, Shapes, is_static, open_source
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import OptionError
+from minidlc.support.errors import MemoryLimitError, OptionError
 from minidlc.support.extension import use as use
+from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 
 def compile(
-    model: Graph | str | Path | bytes | ModelProto,
+    model: Model,
     *,
-    shapes: Mapping[str, Any] | None = None,
+    shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
     target: targets.Target | None = None,
     pipeline: Pipeline | str | None = None,
+    max_specializations: int = 10,
     max_bytes: int = 8 << 30,
 ) -> Executable:
     """Compile a model to machine code for this computer.
 
-    `shapes` gives symbolic dims by name, or whole shapes by input name. `threads`: cores a call
-    may use (default: all). `opt_level`: 0 = mandatory passes and plain loops; 1 = + fold_constants,
-    canonicalize, cse, dce; 2 = + fuse; 3 = + fast schedules. `pipeline` replaces the passes: a
-    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds
-    arena and constants together.
+    `shapes` gives symbolic dims by name, or whole shapes by input name. Where sizes stay open, or
+    the value of an input decides them, each new signature is compiled at its first call, at most
+    `max_specializations` of them. `threads`: cores a call may use (default: all). `opt_level`: 0 =
+    mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = + fuse; 3 =
+    + fast schedules. `pipeline` replaces the passes: a Pipeline, or text such as "cse,dce", to
+    which mandatory passes are added. `max_bytes` bounds arena and constants together, and outputs.
     Raises CompileError for a model or an option that does not fit.
     """
     threads = _threads(threads)
     target = _target(target)
     passes = _pipeline(pipeline, opt_level)
     expect("compile", "max_bytes", max_bytes, int)
-    with extension.counting() as overrides:
+    most = _most(max_specializations)
+
+    def build(load: Callable[[], Graph]) -> Executable:
+        return compile_graph(load, threads, target, passes, opt_level >= 3, max_bytes)
+
+    source = open_source(model, shapes)
+    if is_static(source):
+        try:
+            return build(lambda: source.graph({}, {}))
+        except ValueNeeded:
+            pass  # an input's value decides sizes: known at a call
+    else:
+        with building():
+            source.check()
+    return Template(source.kept(), build, most)
+
+
+def compile_graph(
+    load: Callable[[], Graph],
+    threads: int,
+    target: targets.Target,
+    passes: Pipeline,
+    fast: bool,
+    max_bytes: int,
+) -> Executable:
+    """Every stage in order. `load` imports the model: all its sizes are known."""
+    with building(), extension.counting() as overrides:
         # model → graph IR
-        graph = _graph(model, shapes)
+        graph = load()
         verify(graph)
+        _check_outputs(graph, max_bytes)
         # graph IR → graph IR: fold, simplify, fuse
         optimised, records = passes.run(graph)
 
@@ -71,14 +99,12 @@ def compile(
             return workspace_bytes(kernel.loops, target, threads)
 
         program = lower_graph(
-            optimised, target, fast=opt_level >= 3, max_bytes=max_bytes, workspace_bytes=scratch
+            optimised, target, fast=fast, max_bytes=max_bytes, workspace_bytes=scratch
         )
         # loop IR → LLVM IR → machine code, one object per kernel and one that calls them in order
-        kernels = tuple(compile_kernel(step.kernel.loops, target) for step in program.steps)
-        calls = [
-            KernelCall(kernel.symbol, step.operands, step.workspace)
-            for kernel, step in zip(kernels, program.steps, strict=True)
-        ]
+        kernels = tuple(compile_kernel(kernel.loops, target) for kernel in program.kernels)
+        symbols = (kernel.symbol for kernel in kernels)
+        calls = program.calls(dict(zip(program.kernel_names, symbols, strict=True)))
         entry = short_symbol(repr(calls))
         entry_object = compile_entry(entry, calls, target)
         # machine code → something to call
@@ -91,19 +117,23 @@ def compile(
             constants=program.constants,
             arena_bytes=program.plan.arena_bytes,
             threads=threads,
+            checks=program.checks,
         )
     views = tuple(map(CompiledKernel, program.kernels, kernels))
     return Executable(graph, optimised, views, program, module, records, overrides)
 
 
-def _graph(
-    model: Graph | str | Path | bytes | ModelProto, shapes: Mapping[str, Any] | None
-) -> Graph:
-    if not isinstance(model, Graph):
-        return load_onnx(model, shapes=shapes)
-    if shapes is not None:
-        raise OptionError("shapes= is for ONNX models, a Graph has its shapes", code="MDLC1006")
-    return model
+def _check_outputs(graph: Graph, max_bytes: int) -> None:
+    """Refuse outputs that no caller has room for; inputs are there already."""
+    sizes = {o.name: o.type.nbytes for o in graph.outputs if isinstance(o.type, TensorType)}
+    total = sum(sizes.values())
+    if total > max_bytes:
+        raise MemoryLimitError(
+            f"{graph.name}: outputs of {total:,} bytes, max_bytes allows {max_bytes:,}",
+            notes=[f"{name}: {size:,} bytes" for name, size in sizes.items()],
+            hint="compile for smaller shapes, or raise max_bytes=",
+            code="MDLC1101",
+        )
 
 
 def _specs(values: Sequence[Value]) -> tuple[ArraySpec, ...]:
@@ -125,6 +155,13 @@ def _threads(threads: int | None) -> int:
             f"threads: expected 1 to 1024, got {threads!r}", hint=hint, code="MDLC1006"
         )
     return threads
+
+
+def _most(max_specializations: int) -> int:
+    if type(max_specializations) is not int or max_specializations < 1:
+        text = f"max_specializations: expected at least 1, got {max_specializations!r}"
+        raise OptionError(text, hint="each is compiled once and kept", code="MDLC1006")
+    return max_specializations
 
 
 def _target(target: targets.Target | None) -> targets.Target:

@@ -3,7 +3,7 @@
     exe = mc.compile("model.onnx")
     outs = exe(x)                                   # or exe(x=x), exe({"x": x}), exe.run_dict(x=x)
     exe.kernels[0].te, .trace, .loops, .llvm, .asm  # each level of one kernel
-    exe.memory_plan, exe.report()
+    exe.memory_plan, exe.report(), exe.module       # module: all of it on one page
 
 Treated in course chapters 04_schedule and 05_codegen.
 """
@@ -12,18 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
+from minidlc.calling import bind_inputs, check_out, check_values, other_shape
 from minidlc.codegen.compile import Kernel, run_kernel
-from minidlc.expr.types import Array, TensorType, dtype
+from minidlc.expr.types import Array, TensorType
 from minidlc.graph import Fused, Graph, Input, Node, OpKind, Value, print_graph
 from minidlc.loop.nodes import LoopFunction
 from minidlc.lower import LoweredKernel, Program
+from minidlc.module_text import ModuleText
+from minidlc.provenance import Destination, Lines, Origin, Provenance
 from minidlc.runtime.module import LoadedModule
 from minidlc.runtime.plan import MemoryPlan
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CallError, CompileError, OptionError, nearest
+from minidlc.support.errors import MemoryLimitError, OptionError, nearest
 from minidlc.support.locations import caller
 from minidlc.support.names import Names
 from minidlc.te import Schedule, print_te
@@ -47,16 +51,26 @@ class CompiledKernel:
         """The graph node it computes (`.loc` says where that came from)."""
         return self.lowered.origin
 
+    @cached_property
+    def provenance(self) -> Lines:
+        """Its lines, and what they came from."""
+        return Lines(self.lowered, self.native)
+
+    @property
+    def is_copy(self) -> bool:
+        """True if it only copies a value: into an output, or into the state of a loop."""
+        return self.origin in self.lowered.inputs
+
     @property
     def graph(self) -> str:
         """The part of the graph that this kernel computes."""
         origin = self.origin
-        if isinstance(origin, Node) and isinstance(origin.op, Fused):
-            return print_graph(origin.op.body)
         inputs = [
             Input(v.name, v.type) for v in self.lowered.inputs if isinstance(v.type, TensorType)
         ]
-        if not isinstance(origin, Node):  # a copy into an output
+        if isinstance(origin, Node) and isinstance(origin.op, Fused) and not self.is_copy:
+            return print_graph(origin.op.body)
+        if not isinstance(origin, Node) or self.is_copy:
             return print_graph(Graph.of(self.name, inputs, inputs))
         given = dict(zip(self.lowered.inputs, inputs, strict=True))
         arguments = tuple(None if v is None else given.get(v, v) for v in origin.inputs)
@@ -104,7 +118,7 @@ class CompiledKernel:
 
     def __str__(self) -> str:
         origin, what = self.origin, "copy"
-        if isinstance(origin, Node):
+        if isinstance(origin, Node) and not self.is_copy:
             what = origin.op.body.name if isinstance(origin.op, Fused) else origin.op.name
         return f"{self.name}: {origin.type} = {what}, schedule {self.lowered.kind}"
 
@@ -120,16 +134,20 @@ class Report:
     passes: tuple[Record, ...] = field(repr=False)
     memory: MemoryPlan = field(repr=False)
     overrides: Mapping[str, int]
+    specializations: tuple[str, ...] = ()  # signatures, of a model with open sizes
+    control_flow: str = ""  # the steps as text, if there are branches or loops
 
     def __str__(self) -> str:
         lines = [f"{self.nodes_before} nodes → {self.nodes_after} → {len(self.kernels)} kernels"]
         lines += [f"  {kernel}" for kernel in self.kernels]
+        lines += self.control_flow.splitlines()
         lines.append(
             f"arena {self.memory.arena_bytes:,} bytes ({self.memory.naive_bytes:,} without reuse)"
         )
         if self.host_ops:
             lines.append(f"host ops: {', '.join(self.host_ops)}")
         lines += [f"override {name}: {count} calls" for name, count in self.overrides.items()]
+        lines += [f"compiled for {signature}" for signature in self.specializations]
         return "\n".join(lines)
 
 
@@ -141,14 +159,43 @@ class Executable:
     graph: Graph = field(repr=False)  # after the passes
     kernels: tuple[CompiledKernel, ...]
     program: Program = field(repr=False)
-    module: LoadedModule = field(repr=False)
+    loaded: LoadedModule = field(repr=False)
     passes: tuple[Record, ...] = field(repr=False)
     overrides: Mapping[str, int] = field(repr=False)
+    values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+    """Inputs whose value decided shapes: it was compiled for these."""
+
+    @property
+    def specializations(self) -> Mapping[str, Executable]:
+        """What each signature compiled to: all sizes are known here, so that is this one."""
+        return {", ".join(f"{i.name}: {i.type}" for i in self.source.inputs): self}
+
+    def specialize(self, shapes: Mapping[str, int | Sequence[int] | Array]) -> Executable:
+        """Compile ahead; all sizes are known here, so that this is the executable for them.
+
+        Raises OptionError (MDLC1025) for what is no input, CallError for another shape.
+        """
+        expect("specialize", "shapes", shapes, Mapping, hint='{"x": (4, 3)}')
+        types = {i.name: i.type for i in self.source.inputs}
+        for name, given in shapes.items():
+            if name not in types:
+                text = f"{name!r} is no input of {self.source.name}: all its sizes are known"
+                hint = nearest(name, types)
+                raise OptionError(text, loc=caller(), hint=hint, code="MDLC1025")
+            shape = np.shape(given) if isinstance(given, np.ndarray) else given
+            if not isinstance(shape, Sequence) or tuple(shape) != types[name].dims:
+                raise other_shape(name, types[name], shape)
+        return self
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """Offsets and live ranges of all intermediate buffers."""
         return self.program.plan
+
+    @property
+    def module(self) -> ModuleText:
+        """The calls of one run and the loops of every kernel, on one page; `print` it."""
+        return ModuleText(self.program)
 
     def report(self) -> Report:
         """Summary of the compilation; `print` it."""
@@ -160,6 +207,7 @@ class Executable:
             passes=self.passes,
             memory=self.memory_plan,
             overrides=dict(self.overrides),
+            control_flow=self.program.outline,
         )
 
     def kernel(self, name: str) -> CompiledKernel:
@@ -170,6 +218,36 @@ class Executable:
         known = [k.name for k in self.kernels]
         raise OptionError(f"no kernel {name!r}", hint=nearest(name, known), code="MDLC1007")
 
+    def where_from(self, instruction: str) -> Origin:
+        """What an LLVM instruction came from; raises OptionError (MDLC1032): see provenance.py."""
+        return self._provenance.where_from(instruction)
+
+    def where_to(self, node: str) -> Destination:
+        """What became of a node of the model; raises OptionError (MDLC1031): see provenance.py."""
+        return self._provenance.where_to(node)
+
+    def _run(
+        self,
+        arrays: Sequence[object],
+        named: Mapping[str, object],
+        out: Sequence[Array] | None,
+    ) -> list[Array]:
+        try:
+            inputs = bind_inputs(self.source, arrays, named)
+            check_values(self.source, inputs, self.values)
+            if out is not None:
+                check_out(self.source, inputs, out)
+            return self.loaded.run(inputs, out=out)
+        except MemoryError as e:
+            text = f"{self.source.name}: no memory for a call: {e}"
+            hint = "smaller inputs, or out= with arrays that are there"
+            raise MemoryLimitError(text, loc=caller(), hint=hint, code="MDLC1101") from None
+
+    @property
+    def _provenance(self) -> Provenance:
+        kernels = tuple(kernel.provenance for kernel in self.kernels)
+        return Provenance(self.source, self.graph, kernels, self.passes)
+
     def __call__(
         self, *arrays: object, out: Sequence[Array] | None = None, **named: object
     ) -> list[Array]:
@@ -178,111 +256,10 @@ class Executable:
         Returns fresh arrays, or fills and returns `out`. Raises CallError (MDLC09xx) for a missing,
         unknown or doubled input, or one of another element type or shape.
         """
-        inputs = bind_inputs(self.source, arrays, named)
-        if out is not None:
-            _check_out(self.source, inputs, out)
-        return self.module.run(inputs, out=out)
+        return self._run(arrays, named, out)
 
     def run_dict(self, *arrays: object, **named: object) -> dict[str, Array]:
         """Like a call; returns output name → array. The second of a name is `name_1`, and so on."""
         taken = Names()
         names = [taken.fresh(value.name) for value in self.source.outputs]
-        inputs = bind_inputs(self.source, arrays, named)
-        return dict(zip(names, self.module.run(inputs), strict=True))
-
-
-def bind_inputs(graph: Graph, arrays: Sequence[object], named: Mapping[str, object]) -> list[Array]:
-    """Match arguments with the graph's inputs and check each; returns dense arrays in order."""
-    if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
-        arrays, named = (), dict(arrays[0])  # pyright: ignore[reportUnknownArgumentType]
-    names = [i.name for i in graph.inputs]
-    if len(arrays) > len(names):
-        raise _refusal(graph, f"takes {len(names)} inputs, got {len(arrays)}")
-    given = dict(zip(names, arrays, strict=False))
-    for name, array in named.items():
-        if name not in names:
-            raise _refusal(graph, f"unknown input {name!r}", nearest(name, names))
-        if name in given:
-            raise _refusal(graph, f"input {name!r} given twice")
-        given[name] = array
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise _refusal(graph, f"missing input {missing[0]!r}")
-    return [_check_input(i.name, i.type, given[i.name]) for i in graph.inputs]
-
-
-def _refusal(graph: Graph, message: str, hint: str | None = None) -> CallError:
-    """The error for arguments that do not match the inputs: it lists what is wanted."""
-    return CallError(
-        f"{graph.name}: {message}",
-        loc=caller(),
-        notes=tuple(f"{i.name}: {i.type}" for i in graph.inputs),
-        hint=hint or "one array for each input, by position, by name or as one dict",
-        code="MDLC0902",
-    )
-
-
-def _check_input(name: str, expected: TensorType, thing: object) -> Array:
-    try:
-        array = np.asarray(thing)
-    except (ValueError, TypeError):
-        array = np.asarray(None)
-    try:
-        got = dtype(array.dtype)
-    except CompileError:
-        what = f"not an array: {type(thing).__name__}"
-        if isinstance(thing, np.ndarray):
-            what = f"elements of {array.dtype}, which is no element type of this machine"
-        raise CallError(
-            f"input {name!r}: {what}",
-            loc=caller(),
-            hint=f"a NumPy array of {expected}, in this machine's byte order",
-        ) from None
-    if got != expected.dtype:
-        raise CallError(
-            f"input {name!r}: expected {expected}, got element type {got}",
-            loc=caller(),
-            hint=f"{name}.astype({expected.dtype.numpy.name!r})",
-            code="MDLC0903",
-        )
-    if array.shape != expected.dims:
-        raise CallError(
-            f"input {name!r}: expected {expected}, got shape {array.shape}",
-            loc=caller(),
-            hint="compile for this shape, or reshape the array",
-            code="MDLC0904",
-        )
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def _check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-    """`out` must hold one writable dense array for each output, sharing memory with nothing."""
-    expect("a call", "out", out, list, tuple, np.ndarray, hint="one array for each output")
-    wanted = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
-    fitting = len(out) == len(wanted) and all(
-        isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]
-        and array.dtype == t.dtype.numpy
-        and array.shape == t.dims
-        and array.flags.c_contiguous
-        and array.flags.aligned
-        and array.flags.writeable
-        for array, t in zip(out, wanted, strict=True)
-    )
-    if not fitting:
-        raise CallError(
-            f"out: expected writable dense arrays of types {', '.join(map(str, wanted))}",
-            loc=caller(),
-            notes=tuple(f"got {np.asarray(a).dtype}{list(np.shape(a))}" for a in out),
-            hint="np.empty of each type",
-            code="MDLC0905",
-        )
-    # kernels are compiled on the promise that what they write overlaps nothing they read
-    arrays = [*inputs, *out]
-    for k, array in enumerate(out, len(inputs)):
-        if any(np.may_share_memory(array, other) for other in arrays[:k]):
-            raise CallError(
-                "out: shares memory with an input or another output",
-                loc=caller(),
-                hint="give each output an array of its own",
-                code="MDLC0906",
-            )
+        return dict(zip(names, self._run(arrays, named, None), strict=True))

@@ -19,10 +19,10 @@ import llvmlite.binding as _llvm
 from llvmlite import __version__ as llvmlite_version
 
 from minidlc.codegen import cache as disk
-from minidlc.codegen.llvm import emit
+from minidlc.codegen.llvm import emit, line_origins
 from minidlc.codegen.workspace import workspace_bytes
 from minidlc.expr.types import Array
-from minidlc.loop.nodes import LoopFunction
+from minidlc.loop.nodes import LoopFunction, Stmt
 from minidlc.runtime import pool
 from minidlc.runtime.memory import aligned
 from minidlc.runtime.native import NativeLibrary
@@ -54,6 +54,12 @@ class Kernel:
     def asm(self) -> str:
         """Assembly of the same code, made when first asked for."""
         return assemble(self.llvm, self.target)
+
+    @cached_property
+    def origins(self) -> tuple[Stmt | None, ...]:
+        """The loop statement that each line of `llvm` came from; all None if `emit` is replaced."""
+        text, origins = line_origins(self.fn, self.target, self.symbol)
+        return tuple(origins) if text == self.llvm else (None,) * len(self.llvm.split("\n"))
 
     @property
     def workspace(self) -> int:

@@ -27,9 +27,9 @@ from minidlc.expr.nodes import (
     Load,
     Reduce,
     Select,
-    walk,
 )
 from minidlc.expr.types import bool_
+from minidlc.expr.walk import indices, walk
 from minidlc.support.errors import CodegenError, nearest
 
 Memo = dict[int, Value]
@@ -52,6 +52,7 @@ class Expressions:
     ) -> None:
         self.b = builder
         self.positions = positions
+        positions.values = self
         self.memory = memory
         self.ops = ops
         self.buffers = buffers
@@ -106,7 +107,7 @@ class Expressions:
                 )
 
     def _index_value(self, e: IndexValue, index: Index, chunk: Chunk | None) -> Value:
-        if chunk is None or chunk.var not in index.vars():
+        if chunk is None or not self.positions.varies(index, chunk):
             return Value(str(self.positions.scalar(index)), e.dtype)
         lanes = self.positions.lanes(self.positions.simplified(index), chunk)
         return Value(self.positions.lanes_text(lanes), e.dtype, chunk.width)
@@ -114,7 +115,7 @@ class Expressions:
     # lazy selection
 
     def _lazy(self, cond: Cond, a: Expr, b: Expr, chunk: Chunk | None, memo: Memo) -> Value:
-        uniform, varying = split_condition(cond, chunk)
+        uniform, varying = split_condition(self.positions, cond, chunk)
         test = self.positions.test(uniform)
         if test is False:
             return self._emit(b, chunk, memo)
@@ -139,14 +140,16 @@ class Expressions:
     def _is_cheap(self, e: Expr) -> bool:
         """True if evaluating `e` for nothing is harmless: few nodes, every load in bounds."""
         nodes = list(walk(e))
-        return len(nodes) <= _CHEAP and all(
-            not isinstance(n, (Call, Select))
-            and (
-                not isinstance(n, Load)
-                or self.positions.inside(n.index, self.buffer(n.buffer).dims)
-            )
-            for n in nodes
+        return (
+            len(nodes) <= _CHEAP
+            and not any(isinstance(n, (Call, Select)) for n in nodes)
+            and self.is_safe(e)
         )
+
+    def is_safe(self, e: Expr) -> bool:
+        """True if every load in `e` is in bounds, whatever the tests around it say."""
+        loads = (n for n in walk(e) if isinstance(n, Load))
+        return all(self.positions.inside(n.index, self.buffer(n.buffer).dims) for n in loads)
 
     def _by_lanes(self, cond: Cond, a: Expr, b: Expr, chunk: Chunk, memo: Memo) -> Value:
         """`a` in the lanes where `cond` holds, `b` in the others; loads see only their lanes."""
@@ -196,11 +199,11 @@ def under(positions: Positions, test: list[bool] | str, chunk: Chunk) -> Chunk:
     return chunk.masked(mask_text(mask))
 
 
-def split_condition(cond: Cond, chunk: Chunk | None) -> tuple[Cond, Cond]:
+def split_condition(positions: Positions, cond: Cond, chunk: Chunk | None) -> tuple[Cond, Cond]:
     """The parts that are the same for all lanes, and those that differ between lanes."""
     if chunk is None:
         return cond, Cond(())
-    varying = tuple(e for e in cond.ge if chunk.var in e.vars())
+    varying = tuple(e for e in cond.ge if positions.varies(e, chunk))
     return Cond(tuple(e for e in cond.ge if e not in varying)), Cond(varying)
 
 
@@ -210,17 +213,4 @@ def _varies(*roots: Expr, lane: Var) -> bool:
 
 def varies(e: Expr, lane: Var) -> bool:
     """True if the value may differ between iterations of `lane`."""
-    for node in walk(e):
-        match node:
-            case Load(_, index):
-                if any(lane in i.vars() for i in index):
-                    return True
-            case IndexValue(index):
-                if lane in index.vars():
-                    return True
-            case Select(Cond() as cond):
-                if lane in cond.vars():
-                    return True
-            case _:
-                pass
-    return False
+    return any(lane in index.vars() for node in walk(e) for index in indices(node))

@@ -9,9 +9,14 @@ Treated in course chapter 05_codegen.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal, TypeAlias
 
-from minidlc.expr.index import Index, Var
+from minidlc.expr.index import Index, Ranges, Var, atoms
+from minidlc.expr.walk import At, values_in
+from minidlc.loop.dependence import conflicts
+from minidlc.loop.nodes import For, If, Stmt, Store, values, walk
+from minidlc.loop.regions import loads
 from minidlc.support.errors import CodegenError
 from minidlc.support.extension import declare, dispatch
 
@@ -48,3 +53,36 @@ def _lane_access(index: Index, lane: Var) -> Access:
         return "splat"
     rest = index - index.coefficient(lane) * lane
     return "vector" if index.coefficient(lane) == 1 and lane not in rest.vars() else "gather"
+
+
+def check_order(loop: For, ranges: Ranges) -> None:
+    """Refuse a vectorised loop whose lanes may meet at an element that a value chooses (MDLC0823).
+
+    Lanes run a statement together before the next one; iterations one after another would see what
+    earlier ones stored. One store alone is in order: of two lanes the later one's value stays.
+    """
+    inside = list(walk(loop.body))
+    stores = Counter((s.buffer, s.index) for s in inside if isinstance(s, Store))
+    tested = {x.buffer for s in inside if isinstance(s, If) for e in values(s) for x in loads(e)}
+    if not tested and not any(map(_looks_up, inside)):
+        return
+    for a, b in conflicts(loop, ranges):
+        alone = a is b and len(a.loops) == 1 and stores[a.buffer, a.index] == 1
+        by_value = any(_chosen_by_lane(e, loop.var) for e in (*a.index, *b.index))
+        if (by_value or a.buffer in tested) and not alone:
+            raise CodegenError(
+                f"the lanes of {loop.var.name!r} may meet at one element of {a.buffer!r}, which "
+                "a value in memory chooses",
+                hint="make the loop serial",
+                code="MDLC0823",
+            )
+
+
+def _chosen_by_lane(e: Index, lane: Var) -> bool:
+    return any(isinstance(atom, At) and lane in atom.vars() for atom in atoms(e))
+
+
+def _looks_up(s: Stmt) -> bool:
+    index = s.index if isinstance(s, Store) else ()
+    reads = (x.index for e in values(s) for x in loads(e))
+    return any(values_in(e) for at in (index, *reads) for e in at)

@@ -12,11 +12,11 @@ not overlap others. Treated in course chapter 05_codegen.
 from __future__ import annotations
 
 from minidlc.codegen.memory import Buffer
-from minidlc.codegen.module import Module, stem
+from minidlc.codegen.module import MARK, Module, stem
 from minidlc.codegen.outline import PARALLEL_FOR
 from minidlc.codegen.statements import Emitter
 from minidlc.codegen.workspace import spilled, strides
-from minidlc.loop.nodes import For, Kind, LoopFunction, walk
+from minidlc.loop.nodes import For, Kind, LoopFunction, Stmt, walk
 from minidlc.support.errors import CodegenError
 from minidlc.support.extension import declare, dispatch
 from minidlc.target import Target
@@ -37,9 +37,24 @@ def emit(fn: LoopFunction, target: Target, symbol: str) -> str:
     return dispatch("emit", _emit)(fn, target, symbol)
 
 
+def line_origins(fn: LoopFunction, target: Target, symbol: str) -> tuple[str, list[Stmt | None]]:
+    """The text of `emit`, and the statement that each of its lines came from.
+
+    None: labels, comments, what frames the functions.
+    """
+    module = Module(symbol, marked=True)
+    lines = _emit_into(module, fn, target).split("\n")
+    parts = [line.partition(MARK) for line in lines]
+    origins = [module.statements[int(number)] if mark else None for _, mark, number in parts]
+    return "\n".join(text for text, _, _ in parts), origins
+
+
 def _emit(fn: LoopFunction, target: Target, symbol: str) -> str:
+    return _emit_into(Module(symbol), fn, target)
+
+
+def _emit_into(module: Module, fn: LoopFunction, target: Target) -> str:
     _check_static(fn)
-    module = Module(symbol)
     if any(isinstance(s, For) and s.kind is Kind.PARALLEL for s in walk(fn.body)):
         module.declare(PARALLEL_FOR)
     emitter = Emitter(module, target, spilled(fn, target.lanes(32)))
@@ -59,7 +74,7 @@ def _emit(fn: LoopFunction, target: Target, symbol: str) -> str:
         ) from None
     emitter.b.line("ret void")
     arguments = ", ".join([*names, "ptr %.workspace", "i32 %.threads"])
-    module.function(f"define void @{symbol}({arguments})", emitter.b.text())
+    module.function(f"define void @{module.symbol}({arguments})", emitter.b.text())
     return module.text()
 
 

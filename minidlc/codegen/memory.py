@@ -111,6 +111,7 @@ class Memory:
         if chunk is None:
             return self._remembered(buffer, self.pointer(buffer, flat), 0, None)
         access, flat = self.lane(flat, chunk)
+        access = "gather" if self.positions.unsafe(flat, chunk) else access
         safe = not chunk.guarded or self.positions.inside(index, buffer.dims)
         if access == "splat" and safe:
             return self._remembered(buffer, self.pointer(buffer, flat), 0, None)
@@ -118,7 +119,7 @@ class Memory:
         mask = None if safe and (whole or chunk.mask is None) else chunk.mask
         if access == "vector":
             return self._remembered(buffer, self.pointer(buffer, flat), chunk.width, mask)
-        addresses = self._addresses(buffer, flat, chunk, access)
+        addresses = self._addresses(buffer, flat, chunk)
         return self._gather(buffer, addresses, chunk.width, chunk.mask)
 
     def _remembered(self, buffer: Buffer, pointer: str, width: int, mask: str | None) -> Value:
@@ -140,10 +141,10 @@ class Memory:
             raw = self.b.value(f"call {type} {name}({where})", buffer.name)
         return self.widen(Value(raw, buffer.dtype, width))
 
-    def _addresses(self, buffer: Buffer, flat: Index, chunk: Chunk, access: Access) -> str:
+    def _addresses(self, buffer: Buffer, flat: Index, chunk: Chunk) -> str:
         """An address per lane, as a vector of pointers."""
         k, var, n = flat.coefficient(chunk.var), chunk.var, chunk.width
-        if access == "splat" or var not in (flat - k * var).vars():
+        if not self.positions.varies(flat - k * var, chunk):
             pointer = self.pointer(buffer, flat)
             steps = self.positions.lanes_text([k * t for t in range(n)])
         else:
@@ -180,10 +181,10 @@ class Memory:
         """Store one element per lane: neighbours, or scattered."""
         access, flat = self.lane(self.flat(buffer, index), chunk)
         raw = self.narrow(value)
-        if access == "gather":
+        if access == "gather" or self.positions.unsafe(flat, chunk):
             if buffer.scope is Scope.REGISTER:
                 self.pointer(buffer, flat)  # refuses what is no constant
-            self._scatter(buffer, self._addresses(buffer, flat, chunk, access), raw, chunk)
+            self._scatter(buffer, self._addresses(buffer, flat, chunk), raw, chunk)
             return
         pointer, mask = self.pointer(buffer, flat), chunk.mask
         if mask is not None and buffer.is_local and buffer.private:

@@ -8,15 +8,34 @@ Intrinsics (`llvm.…`) need no declaration. Treated in course chapter 05_codege
 
 from __future__ import annotations
 
+from minidlc.loop.nodes import Stmt
+
+MARK = "  ; #"  # behind a line, the number of the statement it came from
+
 
 class Module:
-    """Collects the functions of a kernel; names start with the kernel's symbol."""
+    """Collects the functions of a kernel; names start with the kernel's symbol.
 
-    def __init__(self, symbol: str) -> None:
+    With `marked`, every line ends in a comment: the number, in `statements`, of what it came from.
+    """
+
+    def __init__(self, symbol: str, marked: bool = False) -> None:
         self.symbol = symbol
+        self.statements: list[Stmt] = []
+        self._marked = marked
+        self._numbers: dict[int, int] = {}
         self._declared: dict[str, None] = {}
         self._functions: list[str] = []
         self._count = 0
+
+    def mark(self, s: Stmt) -> str:
+        """What to write behind the lines of a statement."""
+        if not self._marked:
+            return ""
+        if id(s) not in self._numbers:
+            self._numbers[id(s)] = len(self.statements)
+            self.statements.append(s)
+        return f"{MARK}{self._numbers[id(s)]}"
 
     def declare(self, text: str) -> None:
         """Add a declaration; the same one again changes nothing."""

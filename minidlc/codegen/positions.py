@@ -12,9 +12,9 @@ Treated in course chapter 05_codegen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from minidlc.codegen.values import Builder, lane_numbers, splat_number
+from minidlc.codegen.values import Builder, Value, lane_numbers, splat_number
 from minidlc.expr.index import (
     Atom,
     Cond,
@@ -24,10 +24,13 @@ from minidlc.expr.index import (
     Max,
     Min,
     Mod,
+    Opaque,
     Var,
     simplify,
     value_range,
 )
+from minidlc.expr.nodes import Expr
+from minidlc.expr.walk import At, values_in
 from minidlc.support.errors import CodegenError
 
 Scalar: TypeAlias = int | str
@@ -54,11 +57,24 @@ class Chunk:
         return replace(self, mask=mask, guarded=True)
 
 
+class Values(Protocol):
+    """Emits the values that positions depend on (codegen/expressions.py)."""
+
+    def emit(self, e: Expr, chunk: Chunk | None) -> Value:
+        """The value of `e`."""
+        ...
+
+    def is_safe(self, e: Expr) -> bool:
+        """True if every load in `e` is in bounds, whatever the tests around it say."""
+        ...
+
+
 @dataclass
 class Positions:
     """Emits positions; `bound` maps loop variables to numbers or SSA names."""
 
     builder: Builder
+    values: Values = field(init=False)
     bound: dict[str, Scalar] = field(default_factory=dict[str, Scalar])
     ranges: dict[Var, Interval] = field(default_factory=dict[Var, Interval])
 
@@ -88,6 +104,14 @@ class Positions:
         return all(
             s is not None and s[0] >= 0 and s[1] < d for s, d in zip(spans, dims, strict=True)
         )
+
+    def unsafe(self, e: Index, chunk: Chunk) -> bool:
+        """True if `e` depends on values that may only be loaded in the lanes that are on."""
+        return chunk.guarded and not all(self.values.is_safe(x) for x in values_in(e))
+
+    def varies(self, e: Index, chunk: Chunk) -> bool:
+        """True if `e` is computed for each lane of its own."""
+        return chunk.var in e.vars() or self.unsafe(e, chunk)
 
     # one position
 
@@ -147,6 +171,18 @@ class Positions:
                 if isinstance(x, int):
                     return x // c if isinstance(atom, FloorDiv) else x % c
                 return self._divide(x, c, "i64", a, isinstance(atom, FloorDiv))
+            case Opaque():
+                return self._value(atom, None)
+
+    def _value(self, atom: Opaque, chunk: Chunk | None) -> str:
+        """A value in memory as a position, for one iteration or for each lane."""
+        assert isinstance(atom, At)
+        value, width = self.values.emit(atom.value, chunk), chunk.width if chunk else 0
+        x = self.splat(value.text, "i64", width) if width and not value.width else value.text
+        type, over = ("i64", "i64") if not width else (f"<{width} x i64>", f"v{width}i64")
+        zero, last = splat_number(0, "i64", width), splat_number(atom.last, "i64", width)
+        low = self._op(f"call {type} @llvm.smax.{over}({type} {x}, {type} {zero})", x)
+        return self._op(f"call {type} @llvm.smin.{over}({type} {low}, {type} {last})", low)
 
     def _divide(self, x: str, c: int, type: str, a: Index, quotient: bool) -> str:
         """Floor division or remainder by the constant c > 0, of i64 or a vector of them."""
@@ -178,7 +214,7 @@ class Positions:
         for atom, k in e.terms:
             if atom == chunk.var:
                 coefficient = k
-            elif chunk.var in Index.of(atom).vars():
+            elif self.varies(Index.of(atom), chunk):
                 part = self._vector_times(self._lane_atom(atom, chunk), k, chunk.width)
                 total = self._vector_add(total, part, chunk.width)
             else:
@@ -234,6 +270,8 @@ class Positions:
                 if isinstance(x, list):
                     return [p // c if quotient else p % c for p in x]
                 return self._divide(x, c, vector, a, quotient)
+            case Opaque():
+                return self._value(atom, chunk)
             case Var():
                 return self.lanes(Index.of(atom), chunk)
 

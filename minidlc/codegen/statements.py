@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from minidlc.codegen.arithmetic import Operators
 from minidlc.codegen.expressions import Expressions, split_condition, under
+from minidlc.codegen.lanes import check_order
 from minidlc.codegen.math import Functions
 from minidlc.codegen.memory import Buffer, Memory
 from minidlc.codegen.module import Module, stem
@@ -24,8 +26,9 @@ from minidlc.codegen.stores import Stores, loads
 from minidlc.codegen.values import Builder, lane_numbers, memory_type
 from minidlc.codegen.workspace import WorkspaceSize, local_bytes, power_of_two, strides, where
 from minidlc.expr.index import Cond
+from minidlc.expr.nodes import Expr
 from minidlc.expr.types import TensorType
-from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Scope, Stmt, Store, walk
+from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Scope, Stmt, Store, values, walk
 from minidlc.support.errors import CodegenError
 from minidlc.target import Target
 
@@ -60,16 +63,25 @@ class Emitter:
 
     def emit(self, s: Stmt) -> None:
         """Emit one statement."""
+        if isinstance(s, Block):
+            for child in s.stmts:
+                self.emit(child)
+            return
+        outer, self.b.mark = self.b.mark, self.module.mark(s)
+        self._emit(s)
+        self.b.mark = outer
+
+    def _emit(self, s: For | Store | Alloc | If) -> None:
         match s:
-            case Block(stmts):
-                for child in stmts:
-                    self.emit(child)
             case Store():
                 self.stores.emit(s, self.chunk)
             case Alloc():
                 self._alloc(s)
-            case If(cond, body):
+            case If(Cond() as cond, body):
                 self._if(cond, lambda: self.emit(body))
+            case If(cond, body):
+                assert not isinstance(cond, Cond)
+                self._if_value(cond, lambda: self.emit(body))
             case For():
                 self._loop(s)
 
@@ -133,8 +145,8 @@ class Emitter:
             body(i)
             following = self.b.value(f"add nuw nsw i64 {i}, 1", name)
             again = self.b.value(f"icmp slt i64 {following}, {end}")
-            phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{self.b.block} ]"
-            region.lines.insert(1, phi)
+            phi = f"phi i64 [ {first}, %{before} ], [ {following}, %{self.b.block} ]"
+            region.lines.insert(1, f"  {i} = {phi}{self.b.mark}")
             self.b.line(f"br i1 {again}, label %{head}, label %{exit}")
         if isinstance(first, int) and isinstance(end, int):
             self.b.line(f"br label %{head}")
@@ -165,6 +177,7 @@ class Emitter:
                 hint="unroll the outer one",
                 code="MDLC0811",
             )
+        check_order(s, self.positions.ranges)
         extent, n = self.positions.scalar(s.extent), self.lanes
         if not isinstance(extent, int):
             self._vectorized_dynamic(s, extent)
@@ -206,8 +219,10 @@ class Emitter:
             mask = self.b.same(f"icmp slt <{width} x i64> {steps}, {splat}")
             self._chunk(s, Chunk(s.var, base, width, 0, mask), inside)
 
-        if span is not None and span[1] <= n:
-            self._if(Cond((s.extent - 1,)), lambda: chunk_body(0, power_of_two(span[1])))
+        if span is not None and (span[1] <= n or self._uses_registers(s.body)):
+            for base in range(0, span[1], n):  # registers have numbers as positions
+                width = power_of_two(min(n, span[1] - base))
+                self._if(Cond((s.extent - 1 - base,)), partial(chunk_body, base, width))
             return
         chunks = self.positions.scalar((s.extent + (n - 1)) // n)
         self.count(
@@ -227,17 +242,29 @@ class Emitter:
 
     # conditions
 
-    def _if(self, cond: Cond, body: Callable[[], None]) -> None:
-        uniform, varying = split_condition(cond, self.chunk)
-        test = self.positions.test(uniform)
-        if test is False:
+    def _if_value(self, cond: Expr, body: Callable[[], None]) -> None:
+        """`body` where a value holds: a branch, or a mask if lanes differ."""
+        chunk, test = self.chunk, self.expressions.emit(cond, self.chunk)
+        if chunk is None or not test.width:
+            self._branch(test.text, body)
             return
+        self.chunk = under(self.positions, test.text, chunk)
+        body()
+        self.chunk = chunk
+
+    def _if(self, cond: Cond, body: Callable[[], None]) -> None:
+        uniform, varying = split_condition(self.positions, cond, self.chunk)
+        test = self.positions.test(uniform)
         if test is True:
             self._under_mask(varying, body)
-            return
+        elif test is not False:
+            self._branch(test, lambda: self._under_mask(varying, body))
+
+    def _branch(self, test: str, body: Callable[[], None]) -> None:
+        """`body` in a block of its own."""
         then, exit = self.b.fresh("then", ""), self.b.fresh("endif", "")
         with self.b.region(then) as region:
-            self._under_mask(varying, body)
+            body()
             self.b.line(f"br label %{exit}")
         self.b.line(f"br i1 {test}, label %{then}, label %{exit}")
         self.b.append(region)
@@ -342,6 +369,7 @@ class Emitter:
         """Emit the body of a parallel loop as a function of a range of iterations."""
         inner = Emitter(self.module, self.target, self.spilled)
         inner.threads = None
+        inner.b.mark = self.b.mark
         workspace, *rest = load_context(inner.b, slots)
         size = WorkspaceSize(self.lanes, self.spilled).per_worker(s.body)
         if size:
@@ -366,4 +394,4 @@ class Emitter:
 
 
 def _loaded(s: Stmt) -> set[str]:
-    return set[str]().union(*(loads(x.value) for x in walk(s) if isinstance(x, Store)))
+    return set[str]().union(*(loads(e) for x in walk(s) for e in values(x)))

@@ -16,8 +16,9 @@ from minidlc.codegen.memory import Buffer, Memory
 from minidlc.codegen.positions import Chunk
 from minidlc.codegen.values import Builder, Value
 from minidlc.expr.index import Index
-from minidlc.expr.nodes import Binary, Expr, Load, walk
+from minidlc.expr.nodes import Binary, Expr, Load
 from minidlc.expr.types import bool_
+from minidlc.expr.walk import values_in, walk
 from minidlc.loop.nodes import Store
 from minidlc.support.errors import CodegenError
 
@@ -105,6 +106,8 @@ def reduction_operand(s: Store) -> tuple[str, Expr] | None:
     A chain `(S[i] + a) + b` counts as `S[i] + (a + b)`.
     """
     if not isinstance(s.value, Binary) or s.value.op not in _ASSOCIATIVE:
+        return None
+    if any(s.buffer in loads(e) for index in s.index for e in values_in(index)):
         return None
     op, rest = s.value.op, _without(s.value, s.value.op, s)
     return None if rest is None else (op, rest)

@@ -113,6 +113,7 @@ class Builder:
         self._counts: dict[str, int] = {}
         self.allocas: list[str] = []
         self.instructions = 0
+        self.mark = ""  # behind every line: see Module.mark
 
     # names and plain instructions
 
@@ -129,7 +130,7 @@ class Builder:
 
     def line(self, text: str) -> None:
         """Append an instruction without a result."""
-        self._regions[-1].lines.append(f"  {text}")
+        self._regions[-1].lines.append(f"  {text}{self.mark}")
         self.instructions += 1
 
     def comment(self, text: str) -> None:
@@ -166,7 +167,7 @@ class Builder:
         name = region.known.get(text)
         if name is None:
             name = self.fresh(stem)
-            region.lines.append(f"  {name} = {text}")
+            region.lines.append(f"  {name} = {text}{self.mark}")
             self.instructions += 1
             self._depth[name] = depth
             region.known[text] = name
@@ -215,7 +216,7 @@ class Builder:
     def alloca(self, type: str, align: int, stem: str) -> str:
         """Reserve stack memory on entry to the function."""
         name = self.fresh(stem)
-        self.allocas.append(f"  {name} = alloca {type}, align {align}")
+        self.allocas.append(f"  {name} = alloca {type}, align {align}{self.mark}")
         return name
 
     def text(self) -> str:

@@ -16,6 +16,7 @@ import keyword
 import math
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn, SupportsIndex, TypeAlias
@@ -150,7 +151,26 @@ class Mod(Arithmetic):
         return f"{print_dividend(str(self.a))}%{self.c}"
 
 
-Atom: TypeAlias = Var | Min | Max | FloorDiv | Mod
+class Opaque(Arithmetic, ABC):
+    """An atom of which only its range is known, 0 .. last: a value in memory (expr/walk.py)."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def last(self) -> int:
+        """The largest position it can be."""
+
+    @abstractmethod
+    def vars(self) -> frozenset[Var]:
+        """The variables it depends on."""
+
+    @abstractmethod
+    def map(self, f: Callable[[Index], Index]) -> Index:
+        """The same with `f` applied to the positions inside."""
+
+
+Atom: TypeAlias = Var | Min | Max | FloorDiv | Mod | Opaque
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +186,7 @@ class Index(Arithmetic):
         """Return `x` as an Index; anything but integers, atoms and Index is a LoweringError."""
         if isinstance(x, Index):
             return x
-        if isinstance(x, (Var, Min, Max, FloorDiv, Mod)):
+        if isinstance(x, (Var, Min, Max, FloorDiv, Mod, Opaque)):
             return Index(((x, 1),), 0)
         if isinstance(x, Axis):
             return x.index
@@ -240,8 +260,6 @@ class Cond:
         return " and ".join(f"{e} >= 0" for e in self.ge) or "True"
 
 
-cond_true = Cond(())
-
 Position: TypeAlias = "SupportsIndex | Arithmetic"
 
 
@@ -258,7 +276,7 @@ def maximum(a: Position, b: Position) -> Index:
 def operands(atom: Atom) -> tuple[Index, ...]:
     """The positions inside an atom."""
     match atom:
-        case Var():
+        case Var() | Opaque():
             return ()
         case Min(a, b) | Max(a, b):
             return (a, b)
@@ -268,9 +286,9 @@ def operands(atom: Atom) -> tuple[Index, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _vars(e: Index) -> frozenset[Var]:
-    own = (frozenset((atom,)) for atom, _ in e.terms if isinstance(atom, Var))
-    inner = (_vars(part) for atom, _ in e.terms for part in operands(atom))
-    return frozenset[Var]().union(*own, *inner)
+    own = frozenset(atom for atom, _ in e.terms if isinstance(atom, Var))
+    deep = (atom.vars() for atom, _ in e.terms if isinstance(atom, Opaque))
+    return own.union(*deep, *(_vars(part) for atom, _ in e.terms for part in operands(atom)))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -281,9 +299,7 @@ def _order(atom: Atom) -> str:
 
 def _sum(parts: dict[Atom, int], const: int) -> Index:
     terms = [(atom, k) for atom, k in parts.items() if k]
-    if len(terms) > 1:
-        terms.sort(key=lambda term: _order(term[0]))
-    return Index(tuple(terms), const)
+    return Index(tuple(sorted(terms, key=lambda term: _order(term[0]))), const)
 
 
 def _add(a: Index, b: Index, k: int) -> Index:
@@ -291,15 +307,11 @@ def _add(a: Index, b: Index, k: int) -> Index:
     if not b.terms:
         return a if not b.const else Index(a.terms, a.const + k * b.const)
     if not a.terms:
-        return _shift(_scale(b, k), a.const)
+        return _add(_scale(b, k), a, 1)
     parts = dict(a.terms)
     for atom, factor in b.terms:
         parts[atom] = parts.get(atom, 0) + k * factor
     return _sum(parts, a.const + k * b.const)
-
-
-def _shift(e: Index, n: int) -> Index:
-    return Index(e.terms, e.const + n) if n else e
 
 
 def _scale(e: Index, k: int) -> Index:
@@ -343,8 +355,7 @@ def _floordiv(e: Index, c: int) -> Index:
     inner, c = Index(tuple((atom, k // g) for atom, k in rest), const // g), c // g
     match inner.terms:
         case ((FloorDiv(x, d), 1),):
-            inner, c = _shift(x, inner.const * d), c * d
-            return quotient + (_floordiv(inner, c))
+            return quotient + _floordiv(x + inner.const * d, c * d)
         case _:
             return quotient + FloorDiv(inner, c)
 
@@ -379,9 +390,7 @@ def _extremum(a: Index, b: Index, sign: int) -> Index:
         inner = outer.terms[0][0] if outer.terms and outer == Index.of(outer.terms[0][0]) else None
         if isinstance(inner, kind) and other in operands(inner):
             return outer
-    first, second = sorted((a, b), key=str)
-    if second.is_const:  # numbers first: min(14, 127 - 14*io)
-        first, second = second, first
+    first, second = sorted((a, b), key=lambda x: (not x.is_const, str(x)))  # min(14, 127 - io)
     return Index.of(kind(first, second))
 
 

@@ -9,7 +9,7 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from minidlc.expr.affine import (
     Atom,
@@ -19,6 +19,7 @@ from minidlc.expr.affine import (
     Max,
     Min,
     Mod,
+    Opaque,
     Var,
     maximum,
     minimum,
@@ -33,21 +34,43 @@ def substitute(e: Index, values: Mapping[Var, Index]) -> Index:
     """Replace variables by positions; returns `e` itself when it has none of them."""
     if not e.terms or e.vars().isdisjoint(values):
         return e
+
+    def leaf(atom: Var | Opaque) -> Index:
+        if isinstance(atom, Var):
+            return Index.of(values.get(atom, atom))
+        return atom.map(lambda inner: substitute(inner, values))
+
+    return map_leaves(e, leaf)
+
+
+def map_leaves(e: Index, f: Callable[[Var | Opaque], Index]) -> Index:
+    """Rebuild `e` with `f` applied to its variables and opaque atoms."""
     total = Index((), e.const)
     for atom, k in e.terms:
         match atom:
-            case Var():
-                new = Index.of(values.get(atom, atom))
+            case Var() | Opaque():
+                new = f(atom)
             case Min(a, b):
-                new = minimum(substitute(a, values), substitute(b, values))
+                new = minimum(map_leaves(a, f), map_leaves(b, f))
             case Max(a, b):
-                new = maximum(substitute(a, values), substitute(b, values))
+                new = maximum(map_leaves(a, f), map_leaves(b, f))
             case FloorDiv(a, c):
-                new = substitute(a, values) // c
+                new = map_leaves(a, f) // c
             case Mod(a, c):
-                new = substitute(a, values) % c
+                new = map_leaves(a, f) % c
         total = total + (new if k == 1 else k * new)
     return total
+
+
+def opened(e: Index, names: dict[Opaque, Var]) -> Index:
+    """`e` with a variable in the place of each opaque atom; `names` collects which."""
+
+    def leaf(atom: Var | Opaque) -> Index:
+        if isinstance(atom, Var):
+            return Index.of(atom)
+        return Index.of(names.setdefault(atom, Var(f"at__{len(names)}")))
+
+    return map_leaves(e, leaf) if any(isinstance(atom, Opaque) for atom in atoms(e)) else e
 
 
 def substitute_cond(cond: Cond, values: Mapping[Var, Index]) -> Cond:
@@ -72,6 +95,8 @@ def evaluate(e: Index, values: Mapping[Var, int]) -> int:
                 x = evaluate(a, values) // c
             case Mod(a, c):
                 x = evaluate(a, values) % c
+            case Opaque():
+                raise LoweringError(f"{atom} is a value in memory, no number", code="MDLC0713")
         total += k * x
     return total
 

@@ -26,9 +26,9 @@ from minidlc.expr.affine import (
     Max,
     Min,
     Mod,
+    Opaque,
     Position,
     Var,
-    cond_true,
     maximum,
     minimum,
     operands,
@@ -38,41 +38,19 @@ from minidlc.expr.evaluate import (
     check_equal,
     evaluate,
     evaluate_cond,
+    map_leaves,
+    opened,
     substitute,
     substitute_cond,
 )
 from minidlc.support.extension import declare, dispatch, instance, items, overridden
 
 __all__ = [
-    "Arithmetic",
-    "Atom",
-    "Axis",
-    "Cond",
-    "FloorDiv",
-    "Index",
-    "Interval",
-    "Max",
-    "Min",
-    "Mod",
-    "Position",
-    "Ranges",
-    "Var",
-    "atoms",
-    "bounds",
-    "cond_true",
-    "decide",
-    "evaluate",
-    "evaluate_cond",
-    "loop_ranges",
-    "maximum",
-    "minimum",
-    "operands",
-    "simplify",
-    "simplify_cond",
-    "substitute",
-    "substitute_cond",
-    "value_range",
-]
+    "Arithmetic", "Atom", "Axis", "Cond", "FloorDiv", "Index", "Interval", "Max", "Min", "Mod",
+    "Opaque", "Position", "Ranges", "Var", "atoms", "bounds", "decide", "evaluate",
+    "evaluate_cond", "loop_ranges", "map_leaves", "maximum", "minimum", "opened", "operands",
+    "simplify", "simplify_cond", "substitute", "substitute_cond", "value_range",
+]  # fmt: skip
 
 Interval: TypeAlias = tuple[int, int]
 Ranges: TypeAlias = Mapping[Var, Interval]
@@ -147,6 +125,8 @@ def _atom_range(atom: Atom, ranges: Ranges, depth: int) -> Interval | None:
     match atom:
         case Var():
             return ranges.get(atom)
+        case Opaque():
+            return 0, atom.last
         case Min(a, b) | Max(a, b):
             x, y = _range(a, ranges, depth), _range(b, ranges, depth)
             if x is None or y is None:
@@ -173,9 +153,13 @@ def simplify(e: Index, ranges: Ranges) -> Index:
         return e
     if not overridden("simplify"):
         return _simplify(e, ranges)
-    new: Index = dispatch("simplify", _simplify)(e, ranges)
-    check_equal(e, new, ranges)
-    return new
+    values: dict[Opaque, Var] = {}
+    plain = opened(e, values)
+    around = {**ranges, **{v: (0, atom.last) for atom, v in values.items()}}
+    new: Index = dispatch("simplify", _simplify)(plain, around)
+    check_equal(plain, new, around)
+    inner = {v: atom.map(lambda part: simplify(part, ranges)) for atom, v in values.items()}
+    return substitute(new, inner)
 
 
 def _simplify(e: Index, ranges: Ranges) -> Index:
@@ -192,6 +176,9 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Index | Atom:
         case Var():
             span = ranges.get(atom)
             return Index((), span[0]) if span and span[0] == span[1] else atom
+        case Opaque():
+            new = atom.map(lambda inner: _simplify(inner, ranges))
+            return atom if new == Index.of(atom) else new
         case Min() | Max():
             return _simplify_extremum(atom, ranges)
         case FloorDiv(a, c) | Mod(a, c):
@@ -326,7 +313,10 @@ def bounds(
     split loops give exactly `E - 1`. `ranges` are those of variables around. Sound for loops that
     run at least once; extension point `bounds`.
     """
-    return dispatch("bounds", _bounds)(e, loops, ranges or {})
+    values: dict[Opaque, Var] = {}  # a value in memory is like the variable of a loop inside
+    e = opened(e, values)
+    inner = [(v, Index.of(atom.last + 1)) for atom, v in values.items()]
+    return dispatch("bounds", _bounds)(e, [*loops, *inner], ranges or {})
 
 
 def _bounds(e: Index, loops: Sequence[tuple[Var, Index]], ranges: Ranges) -> tuple[Index, Index]:
@@ -384,5 +374,5 @@ def _scaled_end(atom: Atom, k: int, var: Var, last: Index, sign: int) -> Index:
             if var not in a.vars():
                 return k * Index.of(atom)
             return Index((), k * (c - 1) if upper else 0)
-        case Min() | Max():
+        case Min() | Max() | Opaque():
             return k * Index.of(atom)  # without `var`: those with it were distributed before

@@ -13,8 +13,7 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from minidlc.expr.functions import FUNCTIONS
@@ -266,66 +265,3 @@ def call(fn: str, *args: Expr) -> Expr:
     if fn not in FUNCTIONS or len(args) != FUNCTIONS[fn].arity:
         raise LoweringError(f"no function {fn!r} of {len(args)} arguments", code="MDLC0702")
     return Call(fn, args)
-
-
-def children(e: Expr) -> tuple[Expr, ...]:
-    """The direct sub-expressions of `e`."""
-    match e:
-        case Binary(_, a, b) | Compare(_, a, b):
-            return (a, b)
-        case Select(cond, a, b):
-            return (a, b) if isinstance(cond, Cond) else (cond, a, b)
-        case Call(_, args):
-            return args
-        case Cast(_, a) | Reduce(_, a, _):
-            return (a,)
-        case _:
-            return ()
-
-
-def walk(e: Expr) -> Iterator[Expr]:
-    """Every sub-expression, parents first."""
-    yield e
-    for child in children(e):
-        yield from walk(child)
-
-
-def rewrite(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild `e` bottom-up, `f` applied to each node; untouched parts are shared."""
-    match e:
-        case Binary(_, a, b) | Compare(_, a, b):
-            na, nb = rewrite(a, f), rewrite(b, f)
-            e = e if na is a and nb is b else replace(e, a=na, b=nb)
-        case Select(cond, a, b):
-            nc = cond if isinstance(cond, Cond) else rewrite(cond, f)
-            na, nb = rewrite(a, f), rewrite(b, f)
-            e = e if nc is cond and na is a and nb is b else Select(nc, na, nb)
-        case Call(fn, args):
-            new = tuple(rewrite(a, f) for a in args)
-            e = e if all(x is y for x, y in zip(new, args, strict=True)) else Call(fn, new)
-        case Cast(type, a):
-            na = rewrite(a, f)
-            e = e if na is a else Cast(type, na)
-        case Reduce(op, body, axes):
-            nb = rewrite(body, f)
-            e = e if nb is body else Reduce(op, nb, axes)
-        case _:
-            pass
-    return f(e)
-
-
-def map_indices(e: Expr, f: Callable[[Index], Index]) -> Expr:
-    """Rebuild `e` with `f` applied to every index in it: of loads, conditions and index values."""
-
-    def step(x: Expr) -> Expr:
-        match x:
-            case Load(buffer, index, type):
-                return Load(buffer, tuple(f(i) for i in index), type)
-            case IndexValue(index):
-                return IndexValue(f(index))
-            case Select(cond, a, b) if isinstance(cond, Cond):
-                return Select(Cond(tuple(f(i) for i in cond.ge)), a, b)
-            case _:
-                return x
-
-    return rewrite(e, step)

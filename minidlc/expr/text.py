@@ -4,6 +4,7 @@
     parse_expr("A[i, k] * 0.5", {"A": f32})         # the same expression
     select(i - 1 >= 0 and 4 - i >= 0, A[i], 0.0)    # a test of positions: lazy
     where(A[i] < 0.0, exp(A[i]), cast("f32", index(i + 1)))
+    A[at(ids[i], 5)]                                # a position in memory, clamped into 0 .. 4
 
 A float literal is f32; other constants name their type: `f64(0.5)`, `i32(3)`, `f32("inf")`, or
 take it from the other operand. Used by the texts of tensor expressions and of loops.
@@ -13,14 +14,12 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from minidlc.expr.functions import FUNCTIONS
-from minidlc.expr.index import Cond, Index, Var, cond_true, maximum, minimum
+from minidlc.expr.index import Cond, Index, Var, maximum, minimum
 from minidlc.expr.nodes import (
-    COMPARISONS,
     REDUCTIONS,
     Binary,
     Call,
@@ -36,9 +35,9 @@ from minidlc.expr.nodes import (
 )
 from minidlc.expr.source import Source, parse_python
 from minidlc.expr.types import DTYPES, DType, TensorType, bool_, dtype, f32, i64
+from minidlc.expr.walk import at
 from minidlc.support.errors import CompileError, LoweringError, nearest
 
-_SUMS, _PRODUCTS = ("+", "-"), ("*", "/")
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.BitAnd: "&", ast.BitOr: "|",
     ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
@@ -48,54 +47,7 @@ _ON_POSITIONS: dict[type[ast.AST], Callable[[Index, Index], Index]] = {
     ast.Add: Index.__add__, ast.Sub: Index.__sub__, ast.Mult: Index.__mul__,
     ast.FloorDiv: Index.__floordiv__, ast.Mod: Index.__mod__,
 }  # fmt: skip
-_WORDS = ("select", "where", "cast", "index", "min", "max", *DTYPES, *FUNCTIONS)
-
-
-def print_expr(e: Expr) -> str:
-    """The text of an expression; `parse_expr` reads it back to an equal one."""
-    match e:
-        case Const():
-            return _print_const(e)
-        case IndexValue(index):
-            return f"index({index})"
-        case Load(buffer, index, _):
-            return f"{buffer}[{', '.join(map(str, index)) or '()'}]"
-        case Binary("min" | "max" as op, a, b):
-            return f"{op}({print_expr(a)}, {print_expr(b)})"
-        case Binary(op, a, b) | Compare(op, a, b):
-            return f"{_print_operand(a, op, False)} {op} {_print_operand(b, op, True)}"
-        case Select(cond, a, b):
-            word = "select" if isinstance(cond, Cond) else "where"
-            test = str(cond) if isinstance(cond, Cond) else print_expr(cond)
-            return f"{word}({test}, {print_expr(a)}, {print_expr(b)})"
-        case Call(fn, args):
-            return f"{fn}({', '.join(map(print_expr, args))})"
-        case Cast(type, a):
-            return f'cast("{type}", {print_expr(a)})'
-        case Reduce(op, body, axes):
-            named = "".join(f", {name}={extent}" for name, extent in axes)
-            return f"{op}({print_expr(body)}{named})"
-
-
-def _print_const(e: Const) -> str:
-    if e.type == bool_:
-        return str(bool(e.value))
-    if e.type.is_float and not math.isfinite(e.value):
-        return f'{e.type}("{float(e.value)}")'
-    value = float(e.value) if e.type.is_float else int(e.value)
-    return repr(value) if e.type == f32 else f"{e.type}({value!r})"
-
-
-def _print_operand(e: Expr, op: str, right: bool) -> str:
-    """Operands in parentheses unless Python groups them the same way without."""
-    text = print_expr(e)
-    if not isinstance(e, (Binary, Compare)) or e.op in ("min", "max"):
-        return text
-    if isinstance(e, Binary) and op in COMPARISONS:
-        return text
-    if e.op in _PRODUCTS and (op in _SUMS or (op in _PRODUCTS and not right)):
-        return text
-    return text if e.op in _SUMS and op in _SUMS and not right else f"({text})"
+_WORDS = ("select", "where", "cast", "index", "at", "min", "max", *DTYPES, *FUNCTIONS)
 
 
 def parse_expr(
@@ -139,6 +91,8 @@ class ExprReader:
 
     def _index(self, node: ast.expr) -> Index:
         match node:
+            case ast.Call(ast.Name("at"), [value, extent], []):
+                return at(self.value(value, i64), self._extent(extent))
             case ast.Constant(int() as value) if not isinstance(value, bool):
                 return Index.of(value)
             case ast.Name(name):
@@ -150,9 +104,17 @@ class ExprReader:
             case ast.Call(ast.Name("min" | "max" as name), [a, b], []):
                 return (minimum if name == "min" else maximum)(self.index(a), self.index(b))
             case _:
-                hint = "positions are made of integers, loop variables, + - * // % min max"
+                hint = "positions are made of integers, loop variables, + - * // % min max at"
                 message = f"not a position: {ast.unparse(node)}"
                 raise self.source.error(node, message, "MDLC0322", hint)
+
+    def _extent(self, node: ast.expr) -> int:
+        match node:
+            case ast.Constant(int() as extent):
+                return extent
+            case _:
+                message = f"the extent of an axis is a number, got {ast.unparse(node)}"
+                raise self.source.error(node, message, "MDLC0322")
 
     def _variable(self, node: ast.expr, name: str) -> Var:
         if self.variables is not None and name not in self.variables:
@@ -164,7 +126,7 @@ class ExprReader:
         """A conjunction of comparisons of positions: `i - 1 >= 0 and 4 - i >= 0`."""
         match node:
             case ast.Constant(True):
-                return cond_true
+                return Cond(())
             case ast.BoolOp(ast.And(), parts):
                 return Cond(tuple(e for part in parts for e in self.cond(part).ge))
             case ast.Compare(a, [op], [b]) if isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):

@@ -5,30 +5,31 @@
     [i.name for i in g.inputs]                      # ['x', 'p_w', 'p_b'];  the output is named 'y'
 
 Reads a function and the types of its parameters, makes a graph. Python itself runs at tracing time:
-an `if` or `for` over Python values leaves only what it chose, and `==` compares which value it is
-(`mc.equal` compares elements). Treated in course chapter 01_graph_ir.
+an `if` or `for` over Python values leaves only what it chose, and `==` of two tensors says whether
+they are one value (`mc.equal` compares elements). Treated in course chapter 01_graph_ir.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Never, cast
 
 import numpy as np
 
 from minidlc.expr.types import DType, TensorType
+from minidlc.frontend.pytree import Path, check_depth, items, like, shown
 from minidlc.graph import Constant, Graph, Input, Node, TupleType, Value, getitem, toposort, verify
+from minidlc.graph.eager import Tensor
+from minidlc.graph.graph import building
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TypeRuleError
 from minidlc.support.locations import PyLoc, caller
 from minidlc.support.names import Names, identifier
-
-MAX_NESTING = 50  # containers inside containers; one that holds itself ends here
-
-Path = tuple[str, ...]  # parameter name, then keys: ("p", "w")
 
 extension.declare(
     "trace",
@@ -36,6 +37,20 @@ extension.declare(
     "from a Python function and `types` (parameter name → type) to a graph",
     returns=extension.instance(Graph),
 )
+
+
+_watchers: ContextVar[tuple[list[object], ...]] = ContextVar("watchers", default=())
+
+
+@contextmanager
+def watching() -> Generator[list[object], None, None]:
+    """Collect what each function traced in the block returned, containers and all (for jit)."""
+    results: list[object] = []
+    token = _watchers.set((*_watchers.get(), results))
+    try:
+        yield results
+    finally:
+        _watchers.reset(token)
 
 
 def trace(fn: Callable[..., object], /, *types: object, **named: object) -> Graph:
@@ -57,8 +72,11 @@ def _trace(fn: Callable[..., object], types: Mapping[str, object]) -> Graph:
     inputs = _Inputs(_place(fn))
     for name, type in types.items():
         call.arguments[name] = inputs.stand_in(type, (name,))
-    result = fn(*call.args, **call.kwargs)
-    outputs = list(_flatten(result, (), _place(fn)))
+    with building():
+        result = fn(*call.args, **call.kwargs)
+        outputs = list(_flatten(result, (), _place(fn)))
+    for watcher in _watchers.get():
+        watcher.append(result)
     if not outputs:
         _no_output("an empty container", (), _place(fn))
     _check_inputs([value for _, value in outputs], inputs.made)
@@ -98,18 +116,20 @@ class _Inputs:
 
     def stand_in(self, tree: object, path: Path) -> object:
         """The same containers with inputs in place of types; data stays."""
-        _check_depth(path)
+        check_depth(path)
         if isinstance(tree, TensorType):
             name = self.names.fresh(identifier("_".join(path)))
             self.made.append(Input(name, tree, self.loc))
             return self.made[-1]
         if isinstance(tree, (tuple, list, dict)):
-            inner = {k: self.stand_in(v, (*path, str(k))) for k, v in _items(cast(object, tree))}
-            return _like(cast(object, tree), inner)
-        if tree is None or isinstance(tree, (bool, int, float, str, np.ndarray, np.generic)):
+            inner = {k: self.stand_in(v, (*path, str(k))) for k, v in items(cast(object, tree))}
+            return like(cast(object, tree), inner)
+        if tree is None or isinstance(
+            tree, (bool, int, float, str, np.ndarray, np.generic, Tensor)
+        ):
             return cast(object, tree)
         raise TypeRuleError(
-            f"trace: {_shown(path)} is {_kind(tree)}, expected a tensor type such as f32[4, 8]",
+            f"trace: {shown(path)} is {_kind(tree)}, expected a tensor type such as f32[4, 8]",
             loc=caller(),
             hint=f"with its shape: {tree}[4, 8], a scalar: {tree}[()]"
             if isinstance(tree, DType)
@@ -118,33 +138,18 @@ class _Inputs:
         )
 
 
-def _items(tree: object) -> list[tuple[object, object]]:
-    """Key and part of each part of a container, in order."""
-    if isinstance(tree, dict):
-        return list(cast("dict[object, object]", tree).items())
-    return list(enumerate(cast("tuple[object, ...] | list[object]", tree)))
-
-
-def _like(tree: object, parts: dict[object, object]) -> object:
-    """A container of the same class with other parts."""
-    if isinstance(tree, dict):
-        return parts
-    if isinstance(tree, list):
-        return list(parts.values())
-    fields = hasattr(tree, "_fields")  # a named tuple takes its parts one by one
-    return cast(Any, type(tree))(*parts.values()) if fields else tuple(parts.values())
-
-
 def _flatten(tree: object, path: Path, loc: PyLoc | None) -> Iterator[tuple[Path, Value]]:
     """Every tensor of a result with its place in it, in order."""
-    _check_depth(path)
+    check_depth(path)
+    if isinstance(tree, Tensor):
+        tree = tree.elements
     if isinstance(tree, Node) and isinstance(tree.type, TupleType):
         for index in range(len(tree.type.items)):
             yield (*path, str(index)), getitem(tree, index)
     elif isinstance(tree, (Input, Constant, Node)):
         yield path, tree
     elif isinstance(tree, (tuple, list, dict)):
-        for key, part in _items(cast(object, tree)):
+        for key, part in items(cast(object, tree)):
             yield from _flatten(part, (*path, str(key)), loc)
     elif isinstance(tree, (bool, int, float, np.ndarray, np.generic)):
         yield path, Constant("c", np.asarray(tree))
@@ -153,7 +158,7 @@ def _flatten(tree: object, path: Path, loc: PyLoc | None) -> Iterator[tuple[Path
 
 
 def _no_output(what: str, path: Path, loc: PyLoc | None) -> Never:
-    place = f" as result {_shown(path)}" if path else ""
+    place = f" as result {shown(path)}" if path else ""
     raise TypeRuleError(
         f"trace: the function returned {what}{place}, no tensor",
         loc=loc,
@@ -199,20 +204,6 @@ def _named(outputs: list[tuple[Path, Value]], taken: Names) -> list[Value]:
         if isinstance(value, Constant):
             new[value] = replace(value, name=names[value])
     return [new.get(value, value) for value in values]
-
-
-def _check_depth(path: Path) -> None:
-    if len(path) > MAX_NESTING:
-        raise TypeRuleError(
-            f"trace: {path[0]}: containers nested deeper than {MAX_NESTING}",
-            loc=caller(),
-            hint="does one hold itself?",
-            code="MDLC0213",
-        )
-
-
-def _shown(path: Path) -> str:
-    return path[0] + "".join(f"[{key}]" for key in path[1:])
 
 
 def _kind(thing: object) -> str:

@@ -1,7 +1,7 @@
 """Graph IR: types, values, ops, text, verifier, interpreter (course chapter 01_graph_ir).
 
 Reading order: types, op, value_ops, graph, literals, printer, parser, structure, verify, interpret,
-fused.
+fused, eager.
 """
 
 from minidlc.graph.fused import Fused
@@ -15,6 +15,8 @@ from minidlc.graph.graph import (
     build,
     getitem,
     located,
+    results_of,
+    tensor_type,
     toposort,
 )
 from minidlc.graph.interpret import interpret
@@ -32,7 +34,7 @@ from minidlc.graph.op import (
 )
 from minidlc.graph.structure import constant_key, difference, op_key
 from minidlc.graph.text import load_text, parse, print_graph, save_text, weights_of
-from minidlc.graph.types import TupleType, Type
+from minidlc.graph.types import TupleType, Type, result_types
 from minidlc.graph.verify import verify
 
 __all__ = [
@@ -64,7 +66,10 @@ __all__ = [
     "print_graph",
     "register_op",
     "registered_ops",
+    "result_types",
+    "results_of",
     "save_text",
+    "tensor_type",
     "toposort",
     "unregister_op",
     "verify",

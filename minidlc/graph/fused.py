@@ -67,6 +67,13 @@ class Fused(Op):
 
     def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Every output as a tensor expression; each node of the body is a stage or several."""
+        tensors = self.tensors(*inputs)
+        return tuple(
+            _scalar(o) if isinstance(o, Constant) else tensors[o] for o in self.body.outputs
+        )
+
+    def tensors(self, *inputs: Tensor) -> dict[Value, Tensor]:
+        """Every value of the body as a tensor expression: inputs, then nodes in order."""
         tensors: dict[Value, Tensor] = dict(zip(self.body.inputs, inputs, strict=True))
 
         def tensor(value: Value) -> Tensor:
@@ -75,7 +82,7 @@ class Fused(Op):
         for node in self.body.nodes:
             arguments = [None if v is None else tensor(v) for v in node.inputs]
             (tensors[node],) = express(node.op, arguments)  # `fuse` takes no op with several
-        return tuple(map(tensor, self.body.outputs))
+        return tensors
 
     @property
     def anchor_node(self) -> Node:

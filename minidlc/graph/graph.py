@@ -5,7 +5,7 @@
     g = Graph.of("mlp", inputs=[x], outputs=[h])    # nodes in topological order
     str(g)                                          # text that parses back (graph/text.py)
 
-Values compare by identity; `same_structure(g1, g2)` and `g1 == g2` compare what they compute.
+Values compare by identity; `g1 == g2` compares what graphs compute, without names.
 There is no hash-consing: CSE and DCE are passes one can read. Treated in course chapter
 01_graph_ir.
 """
@@ -136,6 +136,21 @@ class Staged(ValueOps, ABC):
         """What `apply(op, *inputs, **attributes)` returns when this is among the inputs."""
 
 
+# Inside `eager()` (eager.py): what `apply` does with plain arrays. None: it builds a node.
+EagerApply: TypeAlias = Callable[[str, tuple[object, ...], dict[str, Any]], Any]
+EAGER: ContextVar[EagerApply | None] = ContextVar("eager", default=None)
+
+
+@contextmanager
+def building() -> Generator[None, None, None]:
+    """Inside the block `apply` builds nodes, also where the caller is inside `eager()`."""
+    token = EAGER.set(None)
+    try:
+        yield
+    finally:
+        EAGER.reset(token)
+
+
 def apply(op_name: str, *inputs: object, **attributes: Any) -> Node:
     """Build a node by the op's printed name; numbers and arrays become constants.
 
@@ -145,16 +160,24 @@ def apply(op_name: str, *inputs: object, **attributes: Any) -> Node:
     for thing in inputs:
         if isinstance(thing, Staged):
             return thing.staged(op_name, inputs, attributes)
+    eager = EAGER.get()
+    if eager is not None and not any(isinstance(v, (Input, Constant, Node)) for v in inputs):
+        return eager(op_name, inputs, attributes)
+    op = make_op(op_name, attributes)
+    like = next((t.dtype for t in map(_type_of, inputs) if isinstance(t, TensorType)), None)
+    return build(op, tuple(_as_value(v, like) for v in inputs))
+
+
+def make_op(op_name: str, attributes: Mapping[str, Any]) -> Op:
+    """The op of a printed name with these attributes; raises like `apply`."""
     cls = op_class(op_name)
     try:
-        op = cls(**_converted(cls, attributes))
+        return cls(**_converted(cls, attributes))
     except CompileError as e:
         raise e.at(caller()) from None
     except (TypeError, ValueError) as e:
         message = str(e).replace(f"{cls.__name__}.__init__() ", "")
         raise TypeRuleError(f"{op_name}: {message}", loc=caller(), code="MDLC0208") from None
-    like = next((t.dtype for t in map(_type_of, inputs) if isinstance(t, TensorType)), None)
-    return build(op, tuple(_as_value(v, like) for v in inputs))
 
 
 APPLY.append(apply)
@@ -259,6 +282,19 @@ def getitem(value: Value, index: int) -> Node:
     if not isinstance(value.type, TupleType):
         raise TypeRuleError(f"getitem of {value.type}, which is not a tuple", loc=caller())
     return apply("getitem", value, index=index)
+
+
+def results_of(node: Node) -> list[Value]:
+    """Each result of a node as one tensor: the node itself if it has one."""
+    if not isinstance(node.type, TupleType):
+        return [node]
+    return [getitem(node, n) for n in range(len(node.type.items))]
+
+
+def tensor_type(value: Value) -> TensorType:
+    """The type of a value that is one tensor, not the tuple of several."""
+    assert isinstance(value.type, TensorType), f"{value.name} has several results"
+    return value.type
 
 
 extension.declare(

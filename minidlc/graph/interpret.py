@@ -10,6 +10,7 @@ of an op's reference against its type rule. Treated in course chapter 01_graph_i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -18,11 +19,12 @@ from minidlc.expr.index import Index, Var
 from minidlc.expr.index import evaluate as evaluate_index
 from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value
-from minidlc.graph.op import evaluate
-from minidlc.graph.types import TupleType
+from minidlc.graph.op import Op, evaluate
+from minidlc.graph.types import Type, result_types
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, VerifyError, nearest
+from minidlc.support.locations import Loc
 
 Inputs: TypeAlias = Sequence[Array] | Mapping[str, Array]
 Result: TypeAlias = Array | tuple[Array, ...]
@@ -150,20 +152,36 @@ def _value_of(value: Value, values: Mapping[Value, Result]) -> Result:
 
 
 def _run(node: Node, values: Mapping[Value, Result], sizes: Mapping[Var, int]) -> Result:
-    arrays = [None if v is None else _value_of(v, values) for v in node.inputs]
+    inputs = [None if v is None else _value_of(v, values) for v in node.inputs]
+    return run_op(node.op, inputs, node.type, node.loc, node.name, sizes)
+
+
+def run_op(
+    op: Op,
+    inputs: Sequence[Result | None],
+    type: Type,
+    loc: Loc | None,
+    name: str = "",
+    sizes: Mapping[Var, int] = MappingProxyType({}),
+) -> Result:
+    """The op's reference on arrays, checked against the type that its rule says.
+
+    Raises CallError (MDLC0914) if the reference fails, VerifyError (MDLC0415) if it returns
+    something of another type; `name` is the node's, for the message.
+    """
+    who = f"{op.name}: the reference of {(name or op.name)!r}"
     try:
-        result = evaluate(node.op, arrays)  # pyright: ignore[reportArgumentType]
+        result = evaluate(op, inputs)  # pyright: ignore[reportArgumentType]
     except CompileError as e:
-        raise e.at(node.loc) from None
+        raise e.at(loc) from None
     except Exception as e:
-        text = f"{node.op.name}: the reference of {node.name!r} failed: {e}"
-        raise CallError(text, loc=node.loc, code="MDLC0914") from e
-    types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+        raise CallError(f"{who} failed: {e}", loc=loc, code="MDLC0914") from e
+    types = result_types(type)
     parts = result if isinstance(result, tuple) else (result,)
     if len(types) != len(parts) or not all(map(lambda t, a: _fits(t, a, sizes), types, parts)):
         got = ", ".join(f"{_type_text(a)}" for a in parts)
-        text = f"{node.op.name}: the reference of {node.name!r} returned {got}"
-        raise VerifyError(f"{text}, its type rule says {node.type}", loc=node.loc, code="MDLC0415")
+        text = f"{who} returned {got}, its type rule says {type}"
+        raise VerifyError(text, loc=loc, code="MDLC0415")
     return result
 
 

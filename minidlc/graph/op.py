@@ -35,6 +35,7 @@ class OpKind(StrEnum):
 
     COMPILED = "compiled"  # has `compute`, or `loops`
     COMPOSITE = "composite"  # has `decompose`
+    CONTROL = "control"  # holds graphs: which run, and how often, is decided at run time
     HOST = "host"  # a short named list: sizes that depend on data, strings
 
 
@@ -70,6 +71,11 @@ class Positions(NamedTuple):
     high: int | tuple[int, ...]
 
 
+def no_positions(op: Op, *types: TensorType | None) -> tuple[Positions, ...]:
+    """What `Op.positions` is for ops without positions among their inputs."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Op:
     """Base of all ops. Subclasses declare fields (attributes) and methods; see ops/."""
@@ -96,19 +102,15 @@ class Op:
     loops: ClassVar[Callable[..., LoopFunction]]
     # (self, *Value | None) -> Value: the same in simpler ops (kind COMPOSITE)
     decompose: ClassVar[Callable[..., Any]]
+    # (self, *TensorType | None) -> Positions of each input that holds some: checked wherever the
+    # op runs, so that a position outside is a CallError (MDLC0909), not a wrong place
+    positions: ClassVar[Callable[..., tuple[Positions, ...]]] = no_positions
     # () -> iterable of Example: drives every generic test
     examples: ClassVar[Callable[..., Iterable[Example]]]
 
     def attributes(self) -> dict[str, Any]:
         """Field name -> value, in declaration order."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def positions(self, *types: TensorType | None) -> tuple[Positions, ...]:
-        """Which inputs hold positions, and their ranges.
-
-        Checked wherever the op runs: CallError (MDLC0909) instead of a wrong place.
-        """
-        return ()
 
 
 OpClass = TypeVar("OpClass", bound=type[Op])
@@ -125,7 +127,7 @@ def register_op(cls: OpClass) -> OpClass:
         raise OptionError(f"op {name!r} is registered twice", code="MDLC1004")
     missing = [m for m in ("type_rule", "reference", "examples") if not hasattr(cls, m)]
     needed = {OpKind.COMPILED: ("compute", "loops"), OpKind.COMPOSITE: ("decompose",)}
-    ways = needed.get(cls.kind, ())
+    ways = () if cls.is_view else needed.get(cls.kind, ())  # a view needs no kernel
     if ways and not any(hasattr(cls, way) for way in ways):
         missing.append(" or ".join(ways))
     if missing:

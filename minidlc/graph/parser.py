@@ -21,7 +21,7 @@ from minidlc.expr.types import Array, TensorType, bf16
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, build
 from minidlc.graph.literals import PRINTED, Reader
 from minidlc.graph.op import Op, op_class
-from minidlc.graph.types import TupleType, Type
+from minidlc.graph.types import TupleType, Type, result_types
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, OptionError, ParseError, nearest
@@ -170,7 +170,7 @@ class _Function:
         if len(names) != len(targets) or _name(call.func) == "const":
             raise self._error(targets[0], "expected `a, b = op(…)`", "0302")
         node = self._node("_".join(names), call)
-        count = len(node.type.items) if isinstance(node.type, TupleType) else 1
+        count = len(result_types(node.type))
         if not isinstance(node.type, TupleType) or count != len(names):
             text = f"{node.op.name} has {count} result{'s' * (count != 1)}, not {len(names)}"
             raise self._error(targets[0], text, "0310")

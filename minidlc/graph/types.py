@@ -25,3 +25,8 @@ class TupleType:
 
 
 Type: TypeAlias = TensorType | TupleType
+
+
+def result_types(type: Type) -> tuple[TensorType, ...]:
+    """The type of each result of a node: one, or those of the tuple."""
+    return type.items if isinstance(type, TupleType) else (type,)

@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, cast
 
+import numpy as np
+
 from minidlc.expr.types import Array, Dim, DType, TensorType
 from minidlc.graph.op import registered_ops
+from minidlc.graph.types import TupleType
 from minidlc.support.errors import TypeRuleError
 from minidlc.support.locations import caller
 
@@ -36,6 +39,10 @@ _OPERATORS = {
     "matmul": "matmul", "less": "less", "less_equal": "less_or_equal", "greater": "greater",
     "greater_equal": "greater_or_equal",
 }  # fmt: skip
+
+
+class PastTheEnd(TypeRuleError, IndexError):
+    """No such result; as an IndexError it ends Python's iteration: `a, b = mc.topk(x, k=3)`."""
 
 
 class ValueOps:
@@ -96,6 +103,13 @@ class ValueOps:
 
     def __ge__(self, other: Operand) -> Node:
         return _apply("greater_or_equal", self, other)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (bool, int, float, np.generic, np.ndarray)):
+            _refuse("cannot be compared by `==` with numbers", "mc.equal(a, b) compares elements")
+        return self is other  # which value it is; a dict of values and `in` ask for it
+
+    __hash__ = object.__hash__
 
     @property
     def T(self) -> Node:
@@ -160,6 +174,8 @@ class ValueOps:
         )
 
     def __len__(self) -> int:
+        if (results := self._results()) is not None:
+            return results
         shape = self.shape
         if not shape:
             _refuse("of rank 0 has no len()", "x.ndim is the rank")
@@ -174,8 +190,19 @@ class ValueOps:
     def __index__(self) -> int:
         _refuse("cannot be an index or a size", "use a Python number, such as x.shape[0]")
 
-    def __getitem__(self, index: object) -> Never:  # Python asks it too, to iterate
-        _refuse("can be neither indexed nor iterated over", _WHOLE)
+    def __getitem__(self, index: object) -> Node:  # Python asks it too, to iterate and unpack
+        results = self._results()
+        if results is None or not isinstance(index, int):
+            _refuse("can be neither indexed nor iterated over", _WHOLE)
+        if not -results <= index < results:
+            text = f"result {index} of an op with {results}"
+            raise PastTheEnd(text, loc=caller(), hint="they count from 0", code="MDLC0212")
+        return _apply("getitem", self, index=index % results)
+
+    def _results(self) -> int | None:
+        """How many results an op with several has."""
+        type = getattr(self, "type", None)
+        return len(type.items) if isinstance(type, TupleType) else None
 
     def __setitem__(self, index: object, value: object) -> Never:
         _refuse("cannot be changed", "choose elementwise: y = where(cond, a, b)")

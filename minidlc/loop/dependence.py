@@ -27,6 +27,7 @@ from minidlc.expr.index import (
     simplify,
     value_range,
 )
+from minidlc.expr.walk import values_in
 from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Stmt, Store, walk
 from minidlc.loop.regions import Access, accesses
 from minidlc.support.errors import VerifyError
@@ -92,7 +93,7 @@ def _agreed(x: Index, y: Index, a: Access, b: Access, var: Var, ranges: Ranges) 
     g*(f(v) - f(w)) = s - r is a multiple of g, so it is 0 if |s - r| < g, whatever the loops
     inside do.
     """
-    part = Index(tuple((t, k) for t, k in x.terms if var in Index.of(t).vars()), 0)
+    part = Index(tuple((t, k) for t, k in x.terms if _depends(Index.of(t), var)), 0)
     inner = {v for v, _ in (*a.loops, *b.loops)} - {var}
     if not part.terms or part.vars() & inner:
         return []
@@ -103,6 +104,11 @@ def _agreed(x: Index, y: Index, a: Access, b: Access, var: Var, ranges: Ranges) 
     if one is None or two is None or max(one[1], two[1]) >= g:
         return []
     return [Index(tuple((atom, k // g) for atom, k in part.terms), 0)]
+
+
+def _depends(e: Index, var: Var) -> bool:
+    """Whether `e` is a function of `var`; what is in memory may change from one use to the next."""
+    return var in e.vars() and not values_in(e)
 
 
 def _tell(var: Var, known: list[Index]) -> bool:

@@ -29,13 +29,16 @@ from minidlc.expr.index import (
     Max,
     Min,
     Mod,
+    Opaque,
     Ranges,
     Var,
+    opened,
     value_range,
 )
-from minidlc.expr.nodes import Expr, Load, Select, children
+from minidlc.expr.nodes import Expr, Load, Select
 from minidlc.expr.types import TensorType
-from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Stmt, Store, lines
+from minidlc.expr.walk import children
+from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Stmt, Store, lines, values
 from minidlc.support.errors import VerifyError
 
 _MOST_POINTS = 1 << 20  # values of loop variables tried where no rule decides
@@ -46,14 +49,14 @@ def check_inside(fn: LoopFunction) -> None:
 
     `fn` is verified already (loop/verify.py); its sizes are numbers.
     """
-    for store, around in _places(fn.body, _Place({p.name: p.type for p in fn.params}, {}, ())):
-        for buffer, index, facts in _accesses(store, around.facts):
+    for stmt, around in _places(fn.body, _Place({p.name: p.type for p in fn.params}, {}, ())):
+        for buffer, index, facts in _accesses(stmt, around.facts):
             type = around.buffers[buffer]
             for axis, (e, size) in enumerate(zip(index, type.dims, strict=True)):
                 for goal in (e, size - 1 - e):
                     if not proved(goal, facts, around.ranges):
                         what = f"{buffer}: {type}: position {e} of axis {axis}"
-                        note = f"in {fn.name}: {lines(store)[0]}"
+                        note = f"in {fn.name}: {lines(stmt)[0]}"
                         _try_all(goal, facts, around.ranges, what, note)
 
 
@@ -66,8 +69,8 @@ class _Place:
     facts: tuple[Index, ...]
 
 
-def _places(s: Stmt, around: _Place) -> Iterator[tuple[Store, _Place]]:
-    """Every store that may run, and what holds there."""
+def _places(s: Stmt, around: _Place) -> Iterator[tuple[Store | If, _Place]]:
+    """Every statement with accesses that may run, and what holds there."""
     match s:
         case For(var, extent, _, body):
             span = value_range(extent, around.ranges)
@@ -80,7 +83,9 @@ def _places(s: Stmt, around: _Place) -> Iterator[tuple[Store, _Place]]:
         case Alloc(buffer, type, _, body):
             yield from _places(body, replace(around, buffers={**around.buffers, buffer: type}))
         case If(cond, body):
-            yield from _places(body, replace(around, facts=(*around.facts, *cond.ge)))
+            yield s, around
+            facts = cond.ge if isinstance(cond, Cond) else ()
+            yield from _places(body, replace(around, facts=(*around.facts, *facts)))
         case Block(stmts):
             for child in stmts:
                 yield from _places(child, around)
@@ -89,12 +94,13 @@ def _places(s: Stmt, around: _Place) -> Iterator[tuple[Store, _Place]]:
 
 
 def _accesses(
-    s: Store, facts: tuple[Index, ...]
+    s: Store | If, facts: tuple[Index, ...]
 ) -> Iterator[tuple[str, tuple[Index, ...], tuple[Index, ...]]]:
-    """(buffer, position, what holds there) of a store and its loads; a select guards its sides."""
-    yield s.buffer, s.index, facts
+    """(buffer, position, what holds there) of a statement; a select guards its sides."""
+    if isinstance(s, Store):
+        yield s.buffer, s.index, facts
     seen: set[tuple[int, tuple[Index, ...]]] = set()
-    todo: list[tuple[Expr, tuple[Index, ...]]] = [(s.value, facts)]
+    todo: list[tuple[Expr, tuple[Index, ...]]] = [(e, facts) for e in values(s)]
     while todo:
         e, known = todo.pop()
         if (id(e), known) in seen:
@@ -102,9 +108,11 @@ def _accesses(
         seen.add((id(e), known))
         if isinstance(e, Load):
             yield e.buffer, e.index, known
-        elif isinstance(e, Select) and isinstance(e.cond, Cond):
+        if isinstance(e, Select) and isinstance(e.cond, Cond):
             fails = tuple(-1 - x for x in e.cond.ge) if len(e.cond.ge) == 1 else ()
-            todo += [(e.a, (*known, *e.cond.ge)), (e.b, (*known, *fails))]
+            *tested, a, b = children(e)
+            todo += [(a, (*known, *e.cond.ge)), (b, (*known, *fails))]
+            todo += [(child, known) for child in tested]
         else:
             todo += [(child, known) for child in children(e)]
 
@@ -122,7 +130,13 @@ def proved(goal: Index, facts: tuple[Index, ...], ranges: Ranges, steps: int = 2
 
 
 def _try_all(goal: Index, facts: tuple[Index, ...], ranges: Ranges, what: str, note: str) -> None:
-    """Try all values of the variables that matter; raises unless goal >= 0 for each."""
+    """Try all values of the variables that matter; raises unless goal >= 0 for each.
+
+    A value in memory counts as a variable: it may be any number of its range.
+    """
+    memory: dict[Opaque, Var] = {}
+    goal, facts = opened(goal, memory), tuple(opened(f, memory) for f in facts)
+    ranges = {**ranges, **{v: (0, atom.last) for atom, v in memory.items()}}
     names = set(goal.vars())
     for _ in facts:  # a fact may bring in variables that another fact speaks of
         names.update(*(f.vars() for f in facts if not f.vars().isdisjoint(names)))
@@ -164,3 +178,5 @@ def _atom(atom: Atom, values: Mapping[Var, Any]) -> Any:
             return _grid(a, values) // c
         case Mod(a, c):
             return _grid(a, values) % c
+        case Opaque():
+            raise AssertionError(f"{atom} stands for a variable here")

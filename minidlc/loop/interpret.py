@@ -38,13 +38,15 @@ def interpret(fn: LoopFunction, arrays: Mapping[str, Array], check_parallel: boo
     text = str(fn)
     tree = ast.fix_missing_locations(_Lazy().visit(ast.parse(text)))
     machine = _Machine(check_parallel)
-    names: dict[str, Any] = {**machine.names(), **sizes}
+    known: dict[str, Any] = {**machine.names(), **sizes}
+    names = dict(known)
     buffers = {p.name: _Buffer(machine, p.name, arrays[p.name], 0) for p in fn.params}
     file = f"<loops {fn.name}>"
     try:
         with np.errstate(all="ignore"):
             exec(compile(tree, file, "exec"), names)
             run: Callable[..., None] = names[fn.name]
+            names.update(known)  # a kernel may be called exp, and use exp
             run(**buffers)
     except CompileError as error:
         raise error.at(_place(error, file, text)) from None
@@ -187,6 +189,7 @@ class _Machine:
             "max": _extremum(max, np.maximum),
             "where": _where,
             "index": np.int64,
+            "at": _at,
             "cast": _cast,
         }
 
@@ -254,6 +257,11 @@ class _ElementType:
 
 def _where(test: Any, a: Any, b: Any) -> Any:
     return a if test else b
+
+
+def _at(value: Any, extent: int) -> int:
+    """A value as a position, clamped into an axis."""
+    return min(max(int(value), 0), extent - 1)
 
 
 def _cast(name: str, x: Any) -> Any:

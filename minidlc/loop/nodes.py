@@ -19,8 +19,9 @@ from typing import TypeAlias
 
 from minidlc.expr.index import Cond, Index, Var
 from minidlc.expr.nodes import Expr
-from minidlc.expr.text import print_expr
+from minidlc.expr.printing import print_expr
 from minidlc.expr.types import DType, TensorType
+from minidlc.expr.walk import values_in
 
 
 class Kind(StrEnum):
@@ -52,7 +53,10 @@ class For:
 
 @dataclass(frozen=True)
 class Store:
-    """`buffer[index] = value`; `stage` names the tensor it computes (provenance, not compared)."""
+    """`buffer[index] = value`; `stage` names the tensor it computes (provenance, not compared).
+
+    A position that is a value, `y[at(ids[i], 5)] = …`, makes it a scatter (expr/walk.py).
+    """
 
     buffer: str
     index: tuple[Index, ...]
@@ -72,9 +76,9 @@ class Alloc:
 
 @dataclass(frozen=True)
 class If:
-    """`if cond: body`."""
+    """`if cond: body`; the test is of positions, or a bool value such as `x[i] > best[()]`."""
 
-    cond: Cond
+    cond: Cond | Expr
     body: Stmt
 
 
@@ -156,6 +160,20 @@ def rewrite(s: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
     return f(s)
 
 
+def values(s: Stmt) -> tuple[Expr, ...]:
+    """The expressions in a statement itself: what it stores or tests, what its positions depend on.
+
+    Those of a store are evaluated before it stores.
+    """
+    match s:
+        case Store(_, index, value):
+            return (*(inside for e in index for inside in values_in(e)), value)
+        case If(cond) if not isinstance(cond, Cond):
+            return (cond,)
+        case _:
+            return ()
+
+
 def element(s: LoopFunction, buffer: str) -> DType:
     """Element type of a buffer of the function."""
     return s.buffers()[buffer].dtype
@@ -167,7 +185,8 @@ def lines(s: Stmt) -> list[str]:
         case For(var, extent, kind, body):
             return [f"for {var} in {kind}(0, {extent}):", *_indented(body)]
         case If(cond, body):
-            return [f"if {cond}:", *_indented(body)]
+            test = str(cond) if isinstance(cond, Cond) else print_expr(cond)
+            return [f"if {test}:", *_indented(body)]
         case Store(buffer, index, value):
             where = ", ".join(map(str, index)) or "()"
             return [f"{buffer}[{where}] = {print_expr(value)}"]

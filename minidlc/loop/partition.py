@@ -26,8 +26,9 @@ from minidlc.expr.index import (
     atoms,
     value_range,
 )
-from minidlc.expr.nodes import Expr, IndexValue, Load, Select, children
-from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Stmt, Store, block, walk
+from minidlc.expr.nodes import Expr, Select
+from minidlc.expr.walk import children, indices
+from minidlc.loop.nodes import Alloc, Block, For, If, Kind, Stmt, Store, block, values, walk
 from minidlc.loop.simplify import simplify_stmt, substitute_stmt
 
 MAX_CUTS = 6
@@ -124,6 +125,8 @@ def _inner(s: For, ranges: Ranges) -> dict[Var, Interval]:
 
 def _quantities(s: Stmt, ranges: Ranges) -> Iterator[tuple[Index, Ranges]]:
     """Every d whose sign decides a min, a max or a condition in `s`, with the ranges there."""
+    for value in values(s):
+        yield from ((d, ranges) for d in _expr_signs(value))
     match s:
         case For(_, extent, _, body):
             yield from ((d, ranges) for d in _signs(extent))
@@ -131,15 +134,15 @@ def _quantities(s: Stmt, ranges: Ranges) -> Iterator[tuple[Index, Ranges]]:
         case Alloc(body=body):
             yield from _quantities(body, ranges)
         case If(cond, body):
-            yield from ((d, ranges) for d in _cond_signs(cond))
+            if isinstance(cond, Cond):
+                yield from ((d, ranges) for d in _cond_signs(cond))
             yield from _quantities(body, ranges)
         case Block(stmts):
             for child in stmts:
                 yield from _quantities(child, ranges)
-        case Store(_, index, value):
+        case Store(_, index):
             for e in index:
                 yield from ((d, ranges) for d in _signs(e))
-            yield from ((d, ranges) for d in _expr_signs(value))
 
 
 def _signs(e: Index) -> Iterator[Index]:
@@ -163,16 +166,11 @@ def _expr_signs(e: Expr) -> Iterator[Index]:
         if id(x) in seen:
             continue
         seen.add(id(x))
-        match x:
-            case Select(cond, _, _) if isinstance(cond, Cond):
-                yield from _cond_signs(cond)
-            case Load(_, index, _):
-                for i in index:
-                    yield from _signs(i)
-            case IndexValue(index):
+        if isinstance(x, Select) and isinstance(x.cond, Cond):
+            yield from _cond_signs(x.cond)
+        else:
+            for index in indices(x):
                 yield from _signs(index)
-            case _:
-                pass
         todo += children(x)
 
 

@@ -27,8 +27,9 @@ from minidlc.expr.index import (
     minimum,
     simplify,
 )
-from minidlc.expr.nodes import Expr, Load, children
-from minidlc.loop.nodes import Alloc, Block, For, If, Stmt, Store
+from minidlc.expr.nodes import Expr, Load
+from minidlc.expr.walk import children
+from minidlc.loop.nodes import Alloc, Block, For, If, Stmt, Store, values
 
 Box: TypeAlias = tuple[tuple[Index, Index], ...]
 """(lowest position, extent) of each axis, in the variables around the statement."""
@@ -62,6 +63,9 @@ def loads(e: Expr) -> list[Load]:
 
 def accesses(s: Stmt, loops: tuple[tuple[Var, Index], ...] = ()) -> Iterator[Access]:
     """Every access inside `s`, in program order (the loads of a store before it)."""
+    for e in values(s):
+        for load in loads(e):
+            yield Access(load.buffer, load.index, False, loops)
     match s:
         case For(var, extent, _, body):
             yield from accesses(body, (*loops, (var, extent)))
@@ -70,9 +74,7 @@ def accesses(s: Stmt, loops: tuple[tuple[Var, Index], ...] = ()) -> Iterator[Acc
         case Block(stmts):
             for child in stmts:
                 yield from accesses(child, loops)
-        case Store(buffer, index, value):
-            for load in loads(value):
-                yield Access(load.buffer, load.index, False, loops)
+        case Store(buffer, index):
             yield Access(buffer, index, True, loops)
 
 

@@ -118,14 +118,16 @@ class _Positions:
                 na = self.expr(a)
                 return e if na is a else Reduce(op, na, axes)
 
-    def _select(self, e: Select) -> Expr:
-        cond = e.cond
+    def test(self, cond: Cond | Expr) -> tuple[Cond | Expr, bool | None]:
+        """A test, simplified, and what it is where that is known."""
         if isinstance(cond, Cond):
-            cond = self.cond(cond)
-            decided = decide(cond, self.ranges)
-        else:
-            cond = self.expr(cond)
-            decided = bool(cond.value) if isinstance(cond, Const) else None
+            simple = self.cond(cond)
+            return simple, decide(simple, self.ranges)
+        value = self.expr(cond)
+        return value, bool(value.value) if isinstance(value, Const) else None
+
+    def _select(self, e: Select) -> Expr:
+        cond, decided = self.test(e.cond)
         if decided is not None:
             return self.expr(e.a if decided else e.b)
         a, b = self.expr(e.a), self.expr(e.b)
@@ -141,8 +143,7 @@ class _Positions:
             case For():
                 return self._loop(s)
             case If(cond, body):
-                simple = self.cond(cond)
-                decided = decide(simple, self.ranges)
+                simple, decided = self.test(cond)
                 inner = EMPTY if decided is False else self.stmt(body)
                 if decided or inner == EMPTY:
                     return inner

@@ -17,10 +17,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from minidlc.expr.index import Index, Var
+from minidlc.expr.index import Cond, Index, Var
+from minidlc.expr.nodes import Expr
 from minidlc.expr.source import Source, parse_python
 from minidlc.expr.text import ExprReader
-from minidlc.expr.types import TensorType
+from minidlc.expr.types import TensorType, bool_
 from minidlc.loop.nodes import (
     Alloc,
     For,
@@ -129,7 +130,7 @@ class _Statements:
             case ast.For(target, iterator, body, []):
                 return self.loop(target, iterator, body, names)
             case ast.If(test, body, []):
-                return If(self.reader(names).cond(test), self.block(body, names))
+                return If(self.test(test, names), self.block(body, names))
             case ast.Assign([ast.Subscript(ast.Name(buffer), index) as target], value):
                 return self.store(target, buffer, index, value, names)
             case ast.Delete():
@@ -142,6 +143,15 @@ class _Statements:
                     "MDLC0330",
                     "for v in serial(0, n):, if cond:, A[i] = value, A = alloc(type, scope), pass",
                 )
+
+    def test(self, node: ast.expr, names: _Names) -> Cond | Expr:
+        """A test of positions, or of values if it loads or calls something."""
+        if not any(_is_value(part) for part in ast.walk(node)):
+            return self.reader(names).cond(node)
+        value = self.reader(names).value(node, bool_)
+        if value.dtype != bool_:
+            raise self.source.error(node, f"if tests a {value.dtype}", "MDLC0325")
+        return value
 
     def loop(
         self, target: ast.expr, iterator: ast.expr, body: list[ast.stmt], names: _Names
@@ -198,6 +208,16 @@ class _Statements:
             kind = "loop variable" if name in names.variables else "buffer"
             message = f"{name!r} is already a {kind} here"
             raise self.source.error(node, message, "MDLC0331", "give it another name")
+
+
+def _is_value(node: ast.AST) -> bool:
+    match node:
+        case ast.Subscript():
+            return True
+        case ast.Call(ast.Name(name)):
+            return name not in ("min", "max")
+        case _:
+            return False
 
 
 def _deletes(node: ast.stmt, buffer: str) -> bool:

@@ -31,11 +31,11 @@ from minidlc.expr.nodes import (
     Load,
     Reduce,
     Select,
-    children,
 )
-from minidlc.expr.text import print_expr
-from minidlc.expr.types import DType, TensorType, bool_
-from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Stmt, Store, lines
+from minidlc.expr.printing import print_expr
+from minidlc.expr.types import DType, TensorType, bool_, i64
+from minidlc.expr.walk import children, values_in
+from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Stmt, Store, lines, values
 from minidlc.support.errors import VerifyError, nearest
 
 
@@ -72,14 +72,15 @@ class _Scope:
     # ---- statements -----------------------------------------------------------------------
 
     def stmt(self, s: Stmt) -> None:
+        for e in values(s):
+            self.expr(s, e)
         match s:
             case For():
                 self.loop(s)
             case Alloc():
                 self.alloc(s)
             case If(cond, body):
-                self.cond(s, cond)
-                decided = decide(cond, self.ranges)
+                decided = self.test(s, cond)
                 if decided is not False:
                     replace(self, runs=self.runs and bool(decided)).stmt(body)
             case Block(stmts):
@@ -87,13 +88,24 @@ class _Scope:
                     self.stmt(child)
             case Store(buffer, index, value):
                 type = self.access(s, buffer, index)
-                self.expr(s, value)
                 if value.dtype != type:
                     message = f"{buffer} holds {type}, the value is {value.dtype}"
                     raise self.error(s, message, "MDLC0454", f'cast("{type}", …)')
 
+    def test(self, s: If, cond: Cond | Expr) -> bool | None:
+        """What the test of `s` is, where that is known."""
+        if isinstance(cond, Cond):
+            self.cond(s, cond)
+            for e in cond.ge:
+                self.known(s, e)
+            return decide(cond, self.ranges)
+        if cond.dtype != bool_:
+            raise self.ill_typed(s, cond, f"a test of {cond.dtype}")
+        return None
+
     def loop(self, s: For) -> None:
         self.position(s, s.extent)
+        self.known(s, s.extent)
         if s.var in self.variables or s.var.name in self.buffers:
             raise self.error(s, f"{s.var} is already bound around this loop", "MDLC0451")
         span = value_range(s.extent, self.ranges)
@@ -124,6 +136,17 @@ class _Scope:
         for var in sorted(e.vars() - self.variables, key=str):
             hint = nearest(var.name, [v.name for v in self.variables])
             raise self.error(s, f"{var} is used outside its loop: {e}", "MDLC0450", hint)
+        for value in values_in(e):
+            if value.dtype != i64:
+                message = f"a position is i64, {print_expr(value)} is {value.dtype}"
+                raise self.error(s, message, "MDLC0464", 'cast("i64", …)')
+
+    def known(self, s: Stmt, e: Index) -> None:
+        """No value in memory: it could change while the loop or the statement under a test runs."""
+        if values_in(e):
+            message = f"{e} depends on a value in memory: only positions of loads and stores may"
+            hint = "test a value: if x[i] > 0.0:, or loop to the largest number and test inside"
+            raise self.error(s, message, "MDLC0463", hint)
 
     def cond(self, s: Stmt, cond: Cond) -> None:
         for e in cond.ge:
@@ -169,8 +192,10 @@ class _Scope:
                 self.cond(s, x.cond)
                 decided = decide(x.cond, self.ranges)
                 guarded = replace(scope, runs=False)
-                todo += [(x.a, scope if decided is True else guarded)]
-                todo += [(x.b, scope if decided is False else guarded)]
+                *tested, a, b = children(x)
+                todo += [(a, scope if decided is True else guarded)]
+                todo += [(b, scope if decided is False else guarded)]
+                todo += [(child, scope) for child in tested]
             else:
                 todo += [(child, scope) for child in children(x)]
             scope.node(s, x)

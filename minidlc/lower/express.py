@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minidlc.expr.index import Index
-from minidlc.graph import Constant, Fused, Node, TupleType, Value
+from minidlc.graph import Constant, Fused, Node, Value, result_types, tensor_type
 from minidlc.graph.op import express
 from minidlc.schedules import Group
 from minidlc.support.errors import CompileError, LoweringError
@@ -50,7 +50,7 @@ def express_node(node: Node) -> Expressed:
 
 def _check_types(node: Node, outputs: tuple[Tensor, ...]) -> None:
     """Loops that write another type than the graph says would write outside their buffer."""
-    types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    types = result_types(node.type)
     found = tuple(t.type for t in outputs)
     if found != types:
         raise LoweringError(
@@ -77,11 +77,10 @@ def _placeholders(
     for value in values:
         if value is None or value in env:
             continue
-        assert not isinstance(value.type, TupleType), "the verifier refuses tuples as inputs"
         if inline and isinstance(value, Constant) and value.array.size == 1:
             env[value] = filled(value.type, value.array.item())
         else:
-            env[value] = placeholder(value.type, identifier(value.name))
+            env[value] = placeholder(tensor_type(value), identifier(value.name))
     read = {v: t for v, t in env.items() if not isinstance(t, Filled)}
     return env, tuple(read), tuple(t.name for t in read.values())
 
@@ -99,6 +98,28 @@ def _stages(node: Node, env: dict[Value, Tensor]) -> tuple[tuple[Tensor, ...], T
     elif not anchor.axes:  # one number: no tile to speak of
         kind = "reduction"
     return outputs, anchor, kind
+
+
+def stage_owners(node: Node) -> dict[str, Node]:
+    """Stage → the node whose op it is part of: `node` itself, or one of the body of a group.
+
+    Expresses the node once more: the same names come out.
+    """
+    with unique_names():
+        env, _, names = _placeholders(node.inputs)
+        tensors = [None if v is None else env[v] for v in node.inputs]
+        results: list[tuple[Node, tuple[Tensor, ...]]]
+        if isinstance(node.op, Fused):
+            found = node.op.tensors(*(t for t in tensors if t is not None))
+            results = [(n, (found[n],)) for n in node.op.body.nodes]
+        else:
+            results = [(node, tuple(map(_own, express(node.op, tensors))))]
+    owners: dict[str, Node] = {}
+    for owner, made in results:
+        for stage in stages(made):
+            if stage.name not in names:
+                owners.setdefault(stage.name, owner)
+    return owners
 
 
 def _anchor(output: Tensor, inputs: Sequence[Tensor | None]) -> Tensor | None:

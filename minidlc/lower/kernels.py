@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from minidlc.expr.types import TensorType
-from minidlc.graph import Node, TupleType, Value
+from minidlc.expr.types import TensorType, bf16, f16, u16
+from minidlc.graph import Node, Value, build, result_types
 from minidlc.loop.dependence import check_parallel
 from minidlc.loop.inside import check_inside
 from minidlc.loop.nodes import LoopFunction
 from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
+from minidlc.ops.shape import BitCast
 from minidlc.schedules import Group, schedule_group
 from minidlc.support.errors import CompileError, LoweringError
 from minidlc.support.extension import overridden
@@ -63,8 +64,10 @@ def lower_node(node: Node, name: str, target: Target, *, fast: bool) -> LoweredK
 
 
 def lower_copy(value: Value, name: str, target: Target, *, fast: bool) -> LoweredKernel:
-    """A kernel that copies a value into an output."""
-    return _lower(express_copy(value), value, name, target, fast)
+    """A kernel that copies a value into an output; f16 and bf16 as bits: a NaN keeps its own."""
+    halves = isinstance(value.type, TensorType) and value.type.dtype in (f16, bf16)
+    source = build(BitCast(u16), [value]) if halves else value
+    return _lower(express_copy(source), value, name, target, fast)
 
 
 def _lower(
@@ -87,7 +90,7 @@ def _lower(
 def _written_by_op(node: Node, name: str) -> LoweredKernel:
     """The kernel of an op that states its loops itself: no stages, nothing to schedule."""
     given = tuple(v for v in node.inputs if v is not None)
-    types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    types = result_types(node.type)
     try:
         loops = node.op.loops(*(None if v is None else v.type for v in node.inputs))
         loops = cut(replace(loops, name=name))

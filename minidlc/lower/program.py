@@ -1,4 +1,4 @@
-"""A graph → the list of kernel calls of one run, and where each operand lies.
+"""A graph → the steps of one run: kernel calls, branches and loops, and where each operand lies.
 
     program = lower_graph(g, target, fast=True, max_bytes=8 << 30)
     for step in program.steps:                      # k0_conv(input 0, constant 0, arena 0)
@@ -6,57 +6,79 @@
 
 Views (reshape, flatten, …) get no kernel: they are other names of the same bytes. Outputs are
 arrays of the caller's, never part of the arena; an output that is an input, a constant, a view or
-another output is copied. Treated in course chapter 05_codegen.
+another output is copied. Bodies of branches and loops are lowered like the graph itself, with other
+places for their inputs and outputs. Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from minidlc.codegen.entry import Operand
-from minidlc.expr.types import Array, TensorType
-from minidlc.graph import Constant, Graph, Input, Node, TupleType, Value
+from minidlc.codegen.control import (
+    AnyStep,
+    Branch,
+    Flag,
+    KernelCall,
+    Operand,
+    Repeat,
+    Steps,
+    placed,
+    renamed,
+)
+from minidlc.expr.types import Array
+from minidlc.graph import Graph, Input, Node, Value
+from minidlc.graph.graph import tensor_type
+from minidlc.graph.types import result_types
+from minidlc.graph.verify import bodies
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
-from minidlc.lower.memory import BufferRequest, plan_memory
-from minidlc.ops.movement import GetItem
-from minidlc.runtime.memory import ALIGNMENT
+from minidlc.lower.lifetimes import check_lifetimes
+from minidlc.lower.memory import plan_memory
+from minidlc.lower.places import NOWHERE, Memory, Places, resolved
+from minidlc.lower.positions import range_checks
+from minidlc.ops.control_flow import If, Loop
+from minidlc.runtime.module import PositionCheck
 from minidlc.runtime.plan import MemoryPlan
 from minidlc.support.errors import LoweringError
 from minidlc.support.names import Names, identifier
 from minidlc.target import Target
 
-Slot = tuple[Value, int]  # a buffer: a root value and which of its results
-
 
 @dataclass(frozen=True)
-class Step:
-    """One kernel call: an operand per parameter, and where the kernel's workspace is."""
+class Step(KernelCall):
+    """A call of a kernel by its name, and the kernel."""
 
-    kernel: LoweredKernel
-    operands: tuple[Operand, ...]
-    workspace: Operand
-
-    def __str__(self) -> str:
-        places = (f"{o.space} {o.index or o.offset}" for o in self.operands)
-        return f"{self.kernel.name}({', '.join(places)})"
+    kernel: LoweredKernel = field(kw_only=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Program:
-    """Everything code generation and the runtime need of a graph."""
+    """Everything code generation and the runtime need of a graph.
+
+    Behind the outputs the entry takes one array more if there are `checks`: an i64 for each.
+    """
 
     graph: Graph
-    steps: tuple[Step, ...]
+    steps: Steps  # kernels by name
+    kernels: tuple[LoweredKernel, ...]  # in execution order, those of branches and bodies included
     plan: MemoryPlan
     constants: Array = field(repr=False)  # one block of bytes
+    checks: tuple[PositionCheck, ...] = ()
 
     @property
-    def kernels(self) -> tuple[LoweredKernel, ...]:
-        """Kernels in execution order."""
-        return tuple(step.kernel for step in self.steps)
+    def kernel_names(self) -> tuple[str, ...]:
+        """Names of the kernels; no two are equal."""
+        return tuple(kernel.name for kernel in self.kernels)
+
+    @property
+    def outline(self) -> str:
+        """The steps as text, if there are branches or loops."""
+        straight = all(isinstance(step, KernelCall | Flag) for step in self.steps)
+        return "" if straight else "\n".join(map(str, self.steps))
+
+    def calls(self, symbols: Mapping[str, str]) -> Steps:
+        """The steps with the symbol of each kernel in place of its name: what the entry calls."""
+        return renamed(self.steps, symbols.__getitem__)
 
 
 def lower_graph(
@@ -70,28 +92,38 @@ def lower_graph(
     """Lower every node, plan the memory, place the operands.
 
     `workspace_bytes` says how much scratch a kernel needs (code generation knows). Raises
-    LoweringError (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`.
+    LoweringError (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`, CallError
+    (MDLC0909) for a constant position that is out of range.
     """
     _require_static(graph)
-    calls = _calls(graph, target, fast)
-    places = _Places(graph)
-    requests = _requests(calls, places, workspace_bytes)
-    constants, at = _constant_block(calls, places)
-    plan = plan_memory(tuple(requests.values()), max_bytes, constants.nbytes)
-    offsets = {key: b.offset for key, b in zip(requests, plan.buffers, strict=True)}
-    steps: list[Step] = []
-    for index, (kernel, results) in enumerate(calls):
-        slots = [places.root(v) for v in kernel.inputs] + list(results)
-        operands = tuple(places.operand(s, offsets, at) for s in slots)
-        workspace = Operand("arena", 0, offsets.get(("workspace", index), 0))
-        steps.append(Step(kernel, operands, workspace))
-    return Program(graph, tuple(steps), plan, constants)
+    builder = _Builder(target, fast, workspace_bytes, len(graph.outputs))
+    inputs = {i: Operand("input", k) for k, i in enumerate(graph.inputs)}
+    outputs = [Operand("output", k) for k in range(len(graph.outputs))]
+    _, steps = builder.graph(graph, inputs, outputs)
+    memory = builder.memory
+    check_lifetimes(steps, memory.requests, {k.name: len(k.inputs) for k in builder.kernels})
+    constants, offsets = memory.block()
+    plan = plan_memory(memory.requests, max_bytes, constants.nbytes)
+
+    def place(operand: Operand) -> Operand:
+        return resolved(operand, plan, offsets)
+
+    return Program(
+        graph,
+        placed(steps, place),
+        tuple(builder.kernels),
+        plan,
+        constants,
+        tuple(builder.checks),
+    )
 
 
 def _require_static(graph: Graph) -> None:
+    for node in graph.nodes:
+        for body in bodies(node):
+            _require_static(body)
     for value in (*graph.inputs, *graph.nodes):
-        items = value.type.items if isinstance(value.type, TupleType) else (value.type,)
-        if not all(t.is_static for t in items):
+        if not all(t.is_static for t in result_types(value.type)):
             raise LoweringError(
                 f"{value.name}: {value.type} has symbolic dims; machine code needs numbers",
                 loc=value.loc,
@@ -100,120 +132,147 @@ def _require_static(graph: Graph) -> None:
             )
 
 
-def _calls(
-    graph: Graph, target: Target, fast: bool
-) -> list[tuple[LoweredKernel, tuple[Slot | int, ...]]]:
-    """Kernels in order with the slots of their results; an int is an output to copy to."""
-    names, calls = Names(), list[tuple[LoweredKernel, tuple[Slot | int, ...]]]()
+@dataclass
+class _Builder:
+    """The steps of a program in order; operands name buffers by number until the plan is made."""
 
-    def fresh(name: str) -> str:
-        return names.fresh(identifier(name))
+    target: Target
+    fast: bool
+    workspace_bytes: Callable[[LoweredKernel], int]
+    status: int  # number of the output array that takes what checks find
+    memory: Memory = field(default_factory=Memory)
+    names: Names = field(default_factory=Names)
+    kernels: list[LoweredKernel] = field(default_factory=list[LoweredKernel])
+    checks: list[PositionCheck] = field(default_factory=list[PositionCheck])
+    loops: int = 0
 
-    for node in graph.nodes:
-        if node.op.is_view or isinstance(node.op, GetItem):
-            continue
-        kernel = lower_node(node, fresh(node.name), target, fast=fast)
-        results = len(node.type.items) if isinstance(node.type, TupleType) else 1
-        calls.append((kernel, tuple((node, i) for i in range(results))))
-    places = _Places(graph)
-    for k, value in enumerate(graph.outputs):
-        if places.copied(k):
-            kernel = lower_copy(value, fresh(f"copy_{value.name}"), target, fast=fast)
-            calls.append((kernel, (k,)))
-    return calls
+    def graph(
+        self, graph: Graph, inputs: Mapping[Input, Operand], outputs: Sequence[Operand | None]
+    ) -> tuple[Places, Steps]:
+        """The steps of a graph or of a body, and where its values lie."""
+        places = Places(self.memory, graph, inputs, outputs)
+        steps: list[AnyStep] = []
+        for node in graph.nodes:
+            match node.op:
+                case If():
+                    steps.append(self.branch(node, node.op, places))
+                case Loop():
+                    steps += self.loop(node, node.op, places)
+                case _ if not node.op.is_view:
+                    steps += self.node(node, places)
+                case _:
+                    pass
+        steps += [self.copy(value, places.of(value), to) for value, to in places.copied]
+        return places, tuple(steps)
 
+    def node(self, node: Node, places: Places) -> Iterator[AnyStep]:
+        """The kernel of a node, behind the checks of the positions it reads."""
+        for check in range_checks(node):
+            found = self.memory.buffer("check", 8)
+            kernel = self.lowered(check.node)
+            yield self.step(kernel, [places.of(v) for v in kernel.inputs], [found])
+            yield Flag(self.memory.use(found), self.status, len(self.checks))
+            self.checks.append(check.fault)
+        kernel = self.lowered(node)
+        inputs = [places.of(v) for v in kernel.inputs]
+        results = [
+            places.define(node, i, kernel.name, type) for i, type in enumerate(kernel.results)
+        ]
+        yield self.step(kernel, inputs, results)
 
-class _Places:
-    """Which values share bytes, and which of them are the caller's output arrays."""
+    def lowered(self, node: Node) -> LoweredKernel:
+        """A node as a kernel with a name of its own."""
+        name = self.names.fresh(identifier(node.name))
+        return lower_node(node, name, self.target, fast=self.fast)
 
-    def __init__(self, graph: Graph) -> None:
-        self._inputs = {i: k for k, i in enumerate(graph.inputs)}
-        self._outputs: dict[Slot, int] = {}
-        self._copied: set[int] = set()
-        for k, value in enumerate(graph.outputs):
-            slot = self.root(value)
-            if isinstance(slot[0], Node) and slot not in self._outputs:
-                self._outputs[slot] = k
-            else:
-                self._copied.add(k)
+    def copy(self, value: Value, source: Operand, to: Operand) -> Step:
+        """Copy the bytes of a value from one place to another."""
+        name = self.names.fresh(identifier(f"copy_{value.name}"))
+        return self.step(lower_copy(value, name, self.target, fast=self.fast), [source], [to])
 
-    def copied(self, output: int) -> bool:
-        """True if output number `output` needs a copy: its bytes belong to something else."""
-        return output in self._copied
-
-    def root(self, value: Value) -> Slot:
-        """The buffer `value` lies in, views and tuples looked through."""
-        index = 0
-        while isinstance(value, Node):
-            if isinstance(value.op, GetItem):
-                index = value.op.index
-            elif not value.op.is_view:
-                break
-            source = value.inputs[0]
-            assert source is not None
-            value = source
-        return value, index
-
-    def in_arena(self, slot: Slot | int) -> bool:
-        """True for intermediate results: neither inputs, constants nor outputs."""
-        return not isinstance(slot, int) and isinstance(slot[0], Node) and slot not in self._outputs
-
-    def operand(
-        self, slot: Slot | int, offsets: dict[object, int], constants: dict[Value, int]
-    ) -> Operand:
-        """Where a kernel finds the bytes of `slot`."""
-        if isinstance(slot, int):
-            return Operand("output", slot, 0)
-        value = slot[0]
-        if isinstance(value, Input):
-            return Operand("input", self._inputs[value], 0)
-        if isinstance(value, Constant):
-            return Operand("constant", 0, constants[value])
-        if slot in self._outputs:
-            return Operand("output", self._outputs[slot], 0)
-        return Operand("arena", 0, offsets[slot])
-
-
-def _requests(
-    calls: list[tuple[LoweredKernel, tuple[Slot | int, ...]]],
-    places: _Places,
-    workspace_bytes: Callable[[LoweredKernel], int],
-) -> dict[object, BufferRequest]:
-    """Buffers of the arena, keyed by slot or ('workspace', step), with their live ranges."""
-    requests: dict[object, BufferRequest] = {}
-    for step, (kernel, results) in enumerate(calls):
-        for slot in map(places.root, kernel.inputs):
-            if slot in requests:
-                old = requests[slot]
-                requests[slot] = BufferRequest(old.name, old.nbytes, old.first, step)
-        for slot, type in zip(results, kernel.results, strict=True):
-            if places.in_arena(slot):
-                requests[slot] = BufferRequest(kernel.name, type.nbytes, step, step)
-        scratch = workspace_bytes(kernel)
+    def step(
+        self, kernel: LoweredKernel, inputs: Sequence[Operand], results: Sequence[Operand]
+    ) -> Step:
+        """One kernel call, at a time of its own."""
+        operands = tuple(map(self.memory.use, (*inputs, *results)))
+        scratch = self.workspace_bytes(kernel)
+        workspace = NOWHERE
         if scratch:
-            name = f"{kernel.name}.workspace"
-            requests["workspace", step] = BufferRequest(name, scratch, step, step)
-    return requests
+            workspace = self.memory.buffer(f"{kernel.name}.workspace", scratch)
+        self.memory.time += 1
+        self.kernels.append(kernel)
+        return Step(kernel.name, operands, workspace, kernel=kernel)
 
+    def branch(self, node: Node, op: If, places: Places) -> Branch:
+        """Both branches write the same results. They never run together, so they share scratch."""
+        condition, *captures = (places.of(v) for v in node.inputs if v is not None)
+        self.memory.use(condition)
+        results = [
+            places.define(node, i, node.name, t) for i, t in enumerate(result_types(node.type))
+        ]
+        self.memory.time += 1
 
-def _constant_block(
-    calls: list[tuple[LoweredKernel, tuple[Slot | int, ...]]], places: _Places
-) -> tuple[Array, dict[Value, int]]:
-    """All constants that kernels read, in one array of bytes; equal ones stored once."""
-    at: dict[Value, int] = {}
-    by_content: dict[tuple[TensorType, bytes], int] = {}
-    parts: list[bytes] = []
-    size = 0
-    for kernel, _ in calls:
-        for value, _ in map(places.root, kernel.inputs):
-            if not isinstance(value, Constant) or value in at:
+        def steps(body: Graph) -> Steps:
+            return self.graph(body, dict(zip(body.inputs, captures, strict=True)), results)[1]
+
+        return Branch(condition, steps(op.then_branch), steps(op.else_branch))
+
+    def loop(self, node: Node, op: Loop, places: Places) -> Iterator[AnyStep]:
+        """The state lies where the results will be; each run reads it, then puts the next there."""
+        memory = self.memory
+        trips, start = (None if v is None else places.of(v) for v in node.inputs[:2])
+        state, scanned, captures = op.parts([v for v in node.inputs[2:] if v is not None])
+        results = [
+            places.define(node, i, node.name, t) for i, t in enumerate(result_types(node.type))
+        ]
+        for value, to in zip(state, results, strict=False):
+            yield self.copy(value, places.of(value), to)
+        begin, number = memory.time, self.loops
+        self.loops += 1
+        for operand in (trips, start, *results):
+            _ = operand and memory.use(operand)
+        counter, flag = memory.buffer(f"{node.name}.run", 8), memory.buffer(f"{node.name}.go", 1)
+        memory.time += 1
+        rows = [
+            _row(places.of(x), number, tensor_type(x).nbytes // max(1, op.trips or 0))
+            for x in scanned
+        ]
+        given = [counter, flag, *results[: op.carried], *rows, *map(places.of, captures)]
+        stacks = [
+            _row(to, number, tensor_type(y).nbytes)
+            for to, y in zip(results[op.carried :], op.body.outputs[1 + op.carried :], strict=True)
+        ]
+        inputs = dict(zip(op.body.inputs, given, strict=True))
+        inside, steps = self.graph(op.body, inputs, [*[None] * (1 + op.carried), *stacks])
+        following = op.body.outputs[1 : 1 + op.carried]
+        steps += tuple(self.hand_over(following, inside, results[: op.carried]))
+        proceed = None if start is None else memory.use(inside.of(op.body.outputs[0]))
+        memory.end_loop(begin)
+        limit = op.trips if trips is None else trips
+        yield Repeat(number, limit, start, proceed, counter, flag, steps)
+
+    def hand_over(
+        self, values: Sequence[Value], inside: Places, state: Sequence[Operand]
+    ) -> Iterator[AnyStep]:
+        """Copy what a run computed to where the next one reads it.
+
+        Values that change places (a, b = b, a) go through a buffer: no copy may overwrite what a
+        later one reads.
+        """
+        moves: list[tuple[Value, Operand, Operand]] = []
+        for value, to in zip(values, state, strict=True):
+            source = inside.of(value)
+            if source == to or not tensor_type(value).nbytes:
                 continue
-            data = value.array.tobytes()
-            key = (value.type, data)
-            if key not in by_content:
-                by_content[key] = size
-                padding = -len(data) % ALIGNMENT
-                parts += [data, bytes(padding)]
-                size += len(data) + padding
-            at[value] = by_content[key]
-    return np.frombuffer(b"".join(parts), np.uint8), at
+            if source in state:
+                between = self.memory.buffer(f"{value.name}.next", tensor_type(value).nbytes)
+                yield self.copy(value, source, between)
+                source = between
+            moves.append((value, source, to))
+        for value, source, to in moves:
+            yield self.copy(value, source, to)
+
+
+def _row(stack: Operand, loop: int, nbytes: int) -> Operand:
+    """The part of a stack of rows that belongs to the run of a loop."""
+    return replace(stack, moves=(*stack.moves, (loop, nbytes)))

@@ -16,26 +16,12 @@ from typing import ClassVar
 import numpy as np
 
 from minidlc.expr.types import TensorType, dtype
-from minidlc.graph.graph import Value, apply
+from minidlc.graph.graph import Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.composing import in_wide, narrowed
+from minidlc.ops.elementwise import widened
 from minidlc.ops.rules import Values
-
-
-def in_wide(x: Value) -> Value:
-    """The value in the type it is computed in: f32 for f16 and bf16 (graph side of `widened`)."""
-    assert isinstance(x.type, TensorType)
-    element = wide(x.type.dtype)
-    return x if element == x.type.dtype else apply("cast", x, to=element)
-
-
-def narrowed(y: Value, like: Value) -> Value:
-    """`y` rounded to the element type of `like`; `y` itself where it has that."""
-    assert isinstance(y.type, TensorType)
-    assert isinstance(like.type, TensorType)
-    element = like.type.dtype
-    return y if y.type.dtype == element else apply("cast", y, to=element)
 
 
 @dataclass(frozen=True)
@@ -166,12 +152,11 @@ class ReduceLogSumExp(CompositeReduction):
         return logarithm + (largest if self.keepdims else np.squeeze(largest, axis=axes))
 
     def steps(self, x: Value) -> Value:
-        assert isinstance(x.type, TensorType)
-        limit = float(np.finfo(x.type.dtype.numpy.name).max)
+        limit = float(np.finfo(tensor_type(x).dtype.numpy.name).max)
         largest = apply("clip", apply("max", x, axes=self.axes), min=-limit, max=limit)
         logarithm = apply("log", self.sum(apply("exp", x - largest)))
         if not self.keepdims:
-            axes = rules.axes(self, self.axes, x.type.rank)
+            axes = rules.axes(self, self.axes, tensor_type(x).rank)
             largest = apply("squeeze", largest, axes=axes) if axes else largest
         return logarithm + largest
 

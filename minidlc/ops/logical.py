@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from minidlc.expr.nodes import Expr, binary, compare, const, select
-from minidlc.expr.types import bool_, dtype
+from minidlc.expr.nodes import Expr, binary, compare
+from minidlc.expr.types import bool_
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import Elementwise
@@ -31,6 +31,8 @@ _NUMPY = {
     "&": np.bitwise_and,
     "|": np.bitwise_or,
     "^": np.bitwise_xor,
+    "<<": np.left_shift,
+    ">>": np.right_shift,
 }
 
 
@@ -166,35 +168,26 @@ class BitwiseXor(Bits):
 
 
 @dataclass(frozen=True)
-class Shift(Elementwise):
-    """Base: bits moved by b[i] places; moved by the width or more, nothing is left: 0."""
+class Shift(Bits):
+    """Base: bits moved by b[i] places; by less than 0 or by the width or more, none is left.
 
-    symbol: ClassVar[str]
-    takes = ("uint",)
-
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        inside = compare("<", b, const(a.dtype.bits, b.dtype))
-        return select(inside, binary(self.symbol, a, b), 0)
-
-    def numpy(self, a: Values, b: Values) -> Values:
-        bits = dtype(a.dtype).bits
-        places = np.minimum(b, b.dtype.type(bits - 1))
-        moved = a << places if self.symbol == "<<" else a >> places
-        return np.where(b < bits, moved, np.zeros_like(a)).astype(a.dtype)
+    Then the result is 0, or -1 where a negative integer went right: its sign moves in.
+    """
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        """Places from 0 to beyond the width."""
-        for name in ("u8", "u32", "u64"):
+        """Places from 0 to beyond the width, and negative ones."""
+        for name in ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"):
             values = samples.special(name)
-            places = np.array([0, 1, 3, 7, 8, 31, 32, 63, 64, 255]).astype(values.dtype)
+            given = [0, 1, 3, 7, 8, 15, 31, 32, 63, 64, 127, *([-1, -8] if name[0] == "i" else ())]
+            places = np.array(given).astype(values.dtype)
             yield Example(cls(), (values.reshape(-1, 1), places), 0, 0)
 
 
 @register_op
 @dataclass(frozen=True)
 class ShiftLeft(Shift):
-    """shift_left(a, b)[i] = a[i] << b[i], of unsigned integers; bits that leave are lost."""
+    """shift_left(a, b)[i] = a[i] << b[i]; bits that leave are lost."""
 
     symbol = "<<"
 
@@ -202,6 +195,6 @@ class ShiftLeft(Shift):
 @register_op
 @dataclass(frozen=True)
 class ShiftRight(Shift):
-    """shift_right(a, b)[i] = a[i] >> b[i], of unsigned integers."""
+    """shift_right(a, b)[i] = a[i] >> b[i]; the sign of a signed integer moves in."""
 
     symbol = ">>"

@@ -17,19 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidlc.expr.types import Dim, TensorType
-from minidlc.graph.graph import Constant, Value, apply
+from minidlc.graph.graph import Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.composite_reduction import in_wide, narrowed
+from minidlc.ops.composing import in_wide, narrowed, scalar
 from minidlc.ops.elementwise import widened
 from minidlc.ops.rules import Values
 
 ELEMENTS = ("f64", "f16", "bf16")
-
-
-def _type(x: Value) -> TensorType:
-    assert isinstance(x.type, TensorType)
-    return x.type
 
 
 def _mean(x: Values, axes: tuple[int, ...]) -> Values:
@@ -127,7 +122,7 @@ class LayerNorm(Normalization):
         return (y if bias is None else y + widened(bias)).astype(x.dtype, copy=False)
 
     def decompose(self, x: Value, scale: Value, bias: Value | None = None) -> Value:
-        axes = self.last_axes(self.axis, _type(x).rank)
+        axes = self.last_axes(self.axis, tensor_type(x).rank)
         y = standardized(in_wide(x), axes, self.epsilon) * in_wide(scale)
         return narrowed(y if bias is None else y + in_wide(bias), x)
 
@@ -173,7 +168,7 @@ class RmsNorm(Normalization):
         return (v / root * widened(scale)).astype(x.dtype, copy=False)
 
     def decompose(self, x: Value, scale: Value) -> Value:
-        v, axes = in_wide(x), self.last_axes(self.axis, _type(x).rank)
+        v, axes = in_wide(x), self.last_axes(self.axis, tensor_type(x).rank)
         root = apply("sqrt", apply("mean", v * v, axes=axes) + self.epsilon)
         return narrowed(v / root * in_wide(scale), x)
 
@@ -212,7 +207,7 @@ class InstanceNorm(Normalization):
         return y.astype(x.dtype, copy=False)
 
     def decompose(self, x: Value, scale: Value, bias: Value) -> Value:
-        rank = _type(x).rank
+        rank = tensor_type(x).rank
         y = standardized(in_wide(x), tuple(range(2, rank)), self.epsilon)
         return narrowed(y * _as_column(scale, rank) + _as_column(bias, rank), x)
 
@@ -259,7 +254,7 @@ class GroupNorm(Normalization):
         return y.astype(x.dtype, copy=False)
 
     def decompose(self, x: Value, scale: Value, bias: Value) -> Value:
-        shape = _type(x).shape
+        shape = tensor_type(x).shape
         rest: Dim = 1
         for dim in shape[1:]:
             rest = rest * dim
@@ -319,7 +314,7 @@ class LpNormalization(Normalization):
     def decompose(self, x: Value) -> Value:
         v = in_wide(x)
         norm = apply("reduce_l1" if self.p == 1 else "reduce_l2", v, axes=(self.axis,))
-        zero = Constant("zero", np.zeros((), _type(v).dtype.numpy))
+        zero = scalar(0, tensor_type(v).dtype)
         return narrowed(apply("where", apply("equal", norm, zero), zero, v / norm), x)
 
     @classmethod

@@ -16,14 +16,16 @@ from typing import ClassVar
 import numpy as np
 
 from minidlc.expr.index import Index, maximum, minimum
-from minidlc.expr.nodes import Cast, Expr, IndexValue
+from minidlc.expr.nodes import Cast, Expr, IndexValue, call
 from minidlc.expr.types import DType, TensorType, dtype
-from minidlc.graph.graph import Value, apply
+from minidlc.graph.graph import Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import load, to, wide, widened
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, pad_array, padded, plain_fields, spatial_names
+from minidlc.te import functions
 from minidlc.te import tensor as te
 from minidlc.te.tensor import Tensor, compute
 
@@ -218,6 +220,57 @@ class AveragePool(Pool):
             yield Example(counted, example.inputs, example.rtol, example.atol)
 
 
+@register_op
+@dataclass(frozen=True)
+class LpPool(Pool):
+    """lp_pool(x)[n, c, h, w] = (sum over kh, kw of |x[n, c, s*h + d*kh - p, …]|**p) ** (1/p)."""
+
+    onnx = "LpPool"
+    p: int = 2
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        if self.p < 1:
+            rules.fail(self, f"p must be at least 1, got {self.p}", rules.RANGE)
+        return super().type_rule(x)
+
+    def reference(self, x: Values) -> Values:
+        window, out = self.window, self.out_dims(x.shape[2:])
+        border = np.abs(pad_array(widened(x), window.reach(x.shape[2:], out), 0))
+        total = np.zeros((*x.shape[:2], *out), border.dtype)
+        for _, tap in window.taps(border, out):
+            total += tap**self.p
+        root = total.dtype.type(1 / self.p)
+        return np.asarray(total if self.p == 1 else total**root).astype(x.dtype)
+
+    def compute(self, x: Tensor) -> Tensor:
+        window, out = self.window, self.out_dims(x.shape[2:])
+        border = padded(x, window.reach(x.shape[2:], out), 0.0)
+        taps = window.axes()
+        axes, shape = ("n", "c", *spatial_names(window.rank)), (*x.shape[:2], *out)
+
+        def total(n: Index, c: Index, *at: Index) -> Expr:
+            value = load(border, (n, c, *window.position(at, taps)))
+            power = value * value if self.p == 2 else functions.pow(functions.abs(value), self.p)
+            return te.sum(power, *taps)
+
+        def root(*index: Index) -> Expr:
+            total = sums[index]
+            return to(
+                x.dtype, call("sqrt", total) if self.p == 2 else functions.pow(total, 1 / self.p)
+            )
+
+        sums = compute(shape, total, "pool_sum", axes=axes)
+        return compute(shape, root, self.name, axes=axes)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Those of every pool, and other norms."""
+        yield from super().examples()
+        for p in (1, 3):
+            op = cls((3, 2), (2, 1), (1, 0, 0, 1), (1, 2), p=p)
+            yield Example(op, (samples.array((1, 2, 6, 5)),))
+
+
 @dataclass(frozen=True)
 class GlobalPool(Op):
     """Base: one number for each channel, the spatial axes kept with size 1."""
@@ -232,8 +285,7 @@ class GlobalPool(Op):
         return x.with_shape((*x.shape[:2], *[1] * (x.rank - 2)))
 
     def decompose(self, x: Value) -> Value:
-        assert isinstance(x.type, TensorType)
-        return apply(self.reduction, x, axes=tuple(range(2, x.type.rank)), keepdims=True)
+        return apply(self.reduction, x, axes=tuple(range(2, tensor_type(x).rank)), keepdims=True)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -267,3 +319,37 @@ class GlobalMaxPool(GlobalPool):
     def reference(self, x: Values) -> Values:
         least = x.dtype.type(-np.inf)  # of no elements, as in `max`
         return np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True, initial=least)
+
+
+@register_op
+@dataclass(frozen=True)
+class GlobalLpPool(GlobalPool):
+    """global_lp_pool(x)[n, c, 0, 0] = (sum over h, w of |x[n, c, h, w]|**p) ** (1/p)."""
+
+    onnx = "GlobalLpPool"
+    p: int = 2
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        if self.p < 1:
+            rules.fail(self, f"p must be at least 1, got {self.p}", rules.RANGE)
+        return super().type_rule(x)
+
+    def reference(self, x: Values) -> Values:
+        powers = np.abs(widened(x)) ** self.p
+        total = np.sum(powers, axis=tuple(range(2, x.ndim)), keepdims=True)
+        return np.asarray(total ** total.dtype.type(1 / self.p)).astype(x.dtype)
+
+    def decompose(self, x: Value) -> Value:
+        axes = tuple(range(2, tensor_type(x).rank))
+        if self.p <= 2:
+            return apply(f"reduce_l{self.p}", x, axes=axes)
+        total = apply("sum", apply("pow", apply("abs", in_wide(x)), float(self.p)), axes=axes)
+        return narrowed(apply("pow", total, 1 / self.p), x)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Those of every global pool, and other norms."""
+        yield from super().examples()
+        for p in (1, 3):
+            yield Example(cls(p), (samples.array((2, 3, 4, 5)),), 1e-5, 1e-6)
+        yield Example(cls(3), (samples.array((1, 2, 9), "f16"),), 2e-3, 1e-3)

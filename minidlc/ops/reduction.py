@@ -18,7 +18,7 @@ import numpy as np
 
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Index
-from minidlc.expr.nodes import Expr, call, const
+from minidlc.expr.nodes import Expr, call, const, select
 from minidlc.expr.types import DType, TensorType, dtype, i64, u64
 from minidlc.graph.graph import Value, apply
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
@@ -204,7 +204,11 @@ def _limit(element: DType, sign: int) -> Any:
 @register_op
 @dataclass(frozen=True)
 class Softmax(Op):
-    """softmax(x)[…, i, …] = exp(x[i] - m) / sum over j of exp(x[j] - m), m = max over j of x[j]."""
+    """softmax(x)[…, i, …] = exp(x[i] - m) / sum over j of exp(x[j] - m), m = max over j of x[j].
+
+    ONNX defines it by a function of four ops: the exponentials and their sum, added up in f32, are
+    values of x's type, rounded once. A sum that f16 cannot hold stays f32.
+    """
 
     onnx = "Softmax"
     pattern = Pattern.OPAQUE
@@ -219,7 +223,10 @@ class Softmax(Op):
     def reference(self, x: Values) -> Values:
         v = widened(x)
         shifted = np.exp(v - np.max(v, axis=self.axis, keepdims=True, initial=-np.inf))
-        return (shifted / np.sum(shifted, axis=self.axis, keepdims=True)).astype(x.dtype)
+        shifted = shifted.astype(x.dtype).astype(v.dtype)
+        total = np.sum(shifted, axis=self.axis, keepdims=True)
+        held = total.astype(x.dtype).astype(v.dtype)
+        return np.divide(shifted, np.where(np.isinf(held), total, held)).astype(x.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
         rank = len(x.shape)
@@ -230,10 +237,15 @@ class Softmax(Op):
             return index[:axis] + index[axis + 1 :]
 
         def exponential(*index: Index) -> Expr:
-            return call("exp", load(x, index) - largest[row(index)])
+            return to(x.dtype, call("exp", load(x, index) - largest[row(index)]))
 
         def quotient(*index: Index) -> Expr:
-            return to(x.dtype, shifted[index] / total[row(index)])
+            exact = total[row(index)]
+            if exact.dtype == x.dtype:
+                return shifted[index] / exact
+            held = to(exact.dtype, to(x.dtype, exact))
+            divisor = select(call("isinf", held), exact, held)
+            return to(x.dtype, load(shifted, index) / divisor)
 
         largest = reduce_over(x, (axis,), False, te.max, "softmax_max")
         shifted = compute(x.shape, exponential, "softmax_exp", axes=names)
@@ -254,6 +266,7 @@ class Softmax(Op):
         yield Example(cls(), (special,))
         for element in ("f64", "f16", "bf16"):
             yield Example(cls(), (samples.array((3, 9), element),), **samples.tolerance(element))
+        yield Example(cls(), (np.zeros((1, 70_000), np.float16),))  # f16 ends at 65,504
 
 
 @register_op

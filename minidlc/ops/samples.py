@@ -55,6 +55,13 @@ def array(
     return np.asarray(values if element.is_float else np.rint(values)).astype(element.numpy)
 
 
+def positions(shape: Sequence[int], size: int, seed: int = 0) -> NDArray[Any]:
+    """Positions on an axis of `size`, i64 in [-size, size); the same for the same arguments."""
+    key = repr((tuple(shape), "positions", size, seed))
+    rng = np.random.default_rng(zlib.crc32(key.encode()))
+    return rng.integers(-size, size, tuple(shape))
+
+
 def special(element: DType | str) -> NDArray[Any]:
     """Zeros of both signs, infinities, NaN, a denormal; the limits of an integer type."""
     element = dtype(element)

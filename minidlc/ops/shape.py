@@ -1,7 +1,8 @@
-"""Ops that only change the shape: the bytes stay, so no kernel runs (`is_view`).
+"""Ops that only change shape or element type: the bytes stay, so no kernel runs (`is_view`).
 
     apply("reshape", x, shape=(2, -1))              # f32[4, 8] -> f32[2, 16]
     apply("unsqueeze", x, axes=(0,))                # f32[8] -> f32[1, 8]
+    apply("bit_cast", x, to=i32)                    # f32[8] -> i32[8]: 1.0 -> 0x3f800000
 
 Inside a fused kernel a view is a change of indices, which is what `compute` gives. Treated in
 course chapter 01_graph_ir.
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from minidlc.expr.index import Index
-from minidlc.expr.types import TensorType
+from minidlc.expr.types import DType, TensorType, dtype
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names
@@ -234,3 +235,39 @@ class Unsqueeze(View):
         for axes in ((0,), (1,), (-1,), (0, 3), (4, 0, -2)):
             yield Example(cls(axes), (samples.array((2, 3)),), 0, 0)
         yield Example(cls((0,)), (samples.array(()),), 0, 0)
+
+
+@register_op
+@dataclass(frozen=True)
+class BitCast(Op):
+    """bit_cast(x)[i] = the bits of x[i] read as an element of type `to`, which has as many."""
+
+    is_view = True
+    to: DType
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", dtype(self.to))  # also 'i32', 'int32', np.int32
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        if x.dtype.bits != self.to.bits:
+            text = f"{x.dtype} has {x.dtype.bits} bits, {self.to} has {self.to.bits}"
+            rules.fail(self, text, rules.ELEMENT, "cast converts between sizes")
+        if self.to.kind == "bool" and x.dtype.kind != "bool":
+            text = f"a byte of {x.dtype} may be no bool: 0 or 1"
+            rules.fail(self, text, rules.ELEMENT, "compare it with 0")
+        return x.with_dtype(self.to)
+
+    def reference(self, x: Values) -> Values:
+        return x.view(self.to.numpy)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Special values of each type as each other type of its size."""
+        sizes = (("f16", "bf16", "i16", "u16"), ("f32", "i32", "u32"), ("f64", "i64", "u64"))
+        for names in (*sizes, ("i8", "u8")):
+            for source in names:
+                for target in names:
+                    yield Example(cls(dtype(target)), (samples.special(source),), 0, 0)
+        yield Example(cls(dtype("u8")), (samples.array((2, 3), "bool"),), 0, 0)
+        yield Example(cls(dtype("i32")), (samples.array(()),), 0, 0)
+        yield Example(cls(dtype("i32")), (samples.array((3, 0)),), 0, 0)

@@ -250,6 +250,11 @@ def _checked(op: Op, x: TensorType, blocksize: int) -> tuple[Dim, ...]:
     return x.shape
 
 
+def _check_mode(op: Op, mode: str) -> None:
+    if mode not in ("DCR", "CRD"):
+        rules.fail(op, f"mode {mode!r} is neither DCR nor CRD", rules.RANGE)
+
+
 def _divided(op: Op, axis: str, dim: Dim, by: int) -> Dim:
     """dim / by, which has no remainder."""
     rest = dim % by
@@ -277,8 +282,7 @@ class DepthToSpace(Op):
 
     def type_rule(self, x: TensorType) -> TensorType:
         n, c, h, w = _checked(self, x, self.blocksize)
-        if self.mode not in ("DCR", "CRD"):
-            rules.fail(self, f"mode {self.mode!r} is neither DCR nor CRD", rules.RANGE)
+        _check_mode(self, self.mode)
         b = self.blocksize
         return x.with_shape((n, _divided(self, "the number of channels", c, b * b), h * b, w * b))
 
@@ -314,17 +318,19 @@ class DepthToSpace(Op):
 @register_op
 @dataclass(frozen=True)
 class SpaceToDepth(Op):
-    """space_to_depth(x)[n, c, h, w] = x[n, c % C, h * b + c // C // b, w * b + c // C % b].
+    """space_to_depth(x)[n, c, h, w] = x[n, d, h * b + i // b, w * b + i % b]: blocks of b x b.
 
-    Blocks of b x b elements become channels; C is the number of channels of x.
+    In mode DCR d = c % C, i = c // C, for C channels of x; in CRD d = c // b**2, i = c % b**2.
     """
 
     onnx = "SpaceToDepth"
     pattern = Pattern.INJECTIVE
     blocksize: int
+    mode: str = "DCR"
 
     def type_rule(self, x: TensorType) -> TensorType:
         n, c, h, w = _checked(self, x, self.blocksize)
+        _check_mode(self, self.mode)
         b = self.blocksize
         height, width = _divided(self, "height", h, b), _divided(self, "width", w, b)
         return x.with_shape((n, c * (b * b), height, width))
@@ -332,21 +338,25 @@ class SpaceToDepth(Op):
     def reference(self, x: Values) -> Values:
         n, c, h, w = x.shape
         b = self.blocksize
-        y = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+        order = (0, 3, 5, 1, 2, 4) if self.mode == "DCR" else (0, 1, 3, 5, 2, 4)
+        y = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
         return y.reshape(n, c * b * b, h // b, w // b)
 
     def compute(self, x: Tensor) -> Tensor:
         out, b, deep = self.type_rule(x.type).dims, self.blocksize, x.shape[1]
 
         def body(n: Index, c: Index, h: Index, w: Index) -> Expr:
-            block = c // max(deep, 1)
-            return x[n, c % max(deep, 1), h * b + block // b, w * b + block % b]
+            inner, channel = c // max(deep, 1), c % max(deep, 1)
+            if self.mode == "CRD":
+                inner, channel = c % (b * b), c // (b * b)
+            return x[n, channel, h * b + inner // b, w * b + inner % b]
 
         return compute(out, body, self.name)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
-        """Blocks of 1 to 3, one channel and several."""
-        for b, shape in ((2, (1, 2, 4, 6)), (3, (2, 1, 3, 6)), (1, (1, 2, 3, 4))):
-            yield Example(cls(b), (samples.array(shape),), 0, 0)
+        """Both modes, blocks of 1 to 3, one channel and several."""
+        for mode in ("DCR", "CRD"):
+            for b, shape in ((2, (1, 2, 4, 6)), (3, (2, 1, 3, 6)), (1, (1, 2, 3, 4))):
+                yield Example(cls(b, mode), (samples.array(shape),), 0, 0)
         yield Example(cls(2), (samples.array((1, 3, 2, 2), "f64"),), 0, 0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from minidlc.runtime import pool
 from minidlc.runtime.memory import aligned
 from minidlc.runtime.native import NativeLibrary, mentions
 from minidlc.support.errors import CallError
+from minidlc.support.locations import Loc
 
 Bytes = NDArray[np.uint8]
 Block: TypeAlias = tuple[Bytes, int]  # memory and its address
@@ -43,13 +44,23 @@ class ArraySpec:
         return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
+@dataclass(frozen=True)
+class PositionCheck:
+    """What is wrong with a call if native code finds a position out of its range."""
+
+    message: str
+    hint: str | None = None
+    loc: Loc | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedModule:
     """A model ready to run.
 
     `entry` is `void(ptr arena, ptr inputs, ptr outputs, ptr constants, i32 threads)` in one of the
     `objects`; inputs and outputs are arrays of pointers. The arena must have been planned for
-    `threads`; calls may use fewer.
+    `threads`; calls may use fewer. With `checks` there is one output more, an i64 for each check,
+    which is 0 before the call and which the entry sets where the check fails.
     """
 
     objects: tuple[bytes, ...]
@@ -59,12 +70,12 @@ class LoadedModule:
     constants: bytes | NDArray[np.generic] = b""
     arena_bytes: int = 0
     threads: int = 1
+    checks: tuple[PositionCheck, ...] = ()
     _arenas: list[Block] = field(default_factory=list[Block], init=False, repr=False)
     _guard: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        keep = ("objects", "entry", "inputs", "outputs", "constants", "arena_bytes", "threads")
-        return {name: getattr(self, name) for name in keep}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -104,11 +115,13 @@ class LoadedModule:
         """Run the model on arrays in input order; return its outputs in output order.
 
         Inputs are read only; outputs are fresh, or `out`: dense arrays that the caller has checked.
-        Raises CallError (MDLC0908) for arrays that do not fit the inputs.
+        Raises CallError: MDLC0908 for arrays that do not fit the inputs, 0909 for a position in one
+        of them that is outside what it points into.
         """
         given = [_fitting(a, spec) for a, spec in zip_inputs(arrays, self.inputs)]
         fresh = out is None
         results = [np.empty(s.shape, s.dtype) for s in self.outputs] if fresh else list(out)
+        faults = np.zeros(len(self.checks), np.int64)
         use = max(1, min(threads or self.threads, self.threads))
         function, _ = self._native
         if use > 1:
@@ -118,12 +131,15 @@ class LoadedModule:
             function(
                 arena[1],
                 _pointers(given),
-                _pointers(results),
+                _pointers([*results, faults]),
                 self._constants[1],
                 use,
             )
         finally:
             self._return_arena(arena)
+        for number in np.flatnonzero(faults):
+            check = self.checks[number]
+            raise CallError(check.message, loc=check.loc, hint=check.hint, code="MDLC0909")
         return results
 
     def _take_arena(self) -> Block:

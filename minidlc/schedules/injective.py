@@ -12,10 +12,12 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 
 from minidlc.expr.index import Index, Var
-from minidlc.expr.nodes import Load, walk
+from minidlc.expr.nodes import Load
+from minidlc.expr.walk import values_in, walk
 from minidlc.loop.nodes import Kind
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, work
@@ -41,7 +43,8 @@ def inline_pointwise(sch: Schedule, stages: Sequence[Tensor]) -> tuple[Tensor, .
     """Inline stages into their readers; returns those that are better computed once.
 
     `y = x * sigmoid(x)` reads x twice: a chain of n such steps would repeat its first step 2^n
-    times. So a stage that is read more than once and has grown large is left for `keep_at`.
+    times. So a stage that is read more than once and has grown large is left for `keep_at`, and so
+    is one whose elements are looked up more often than it has elements.
     """
     size: dict[str, int] = {}
     kept: list[Tensor] = []
@@ -52,13 +55,24 @@ def inline_pointwise(sch: Schedule, stages: Sequence[Tensor]) -> tuple[Tensor, .
         size[stage.name] = len(nodes) + sum(
             size.get(e.buffer, 0) for e in nodes if isinstance(e, Load)
         )
-        if size[stage.name] > INLINE_NODES and reads.count(stage.name) > 1:
+        grown = size[stage.name] > INLINE_NODES and reads.count(stage.name) > 1
+        if grown or _lookups(sch, stage) > work(stage):
             size[stage.name] = 0  # for its readers it is one load
             kept.append(stage)
     for stage in reversed(stages):
         if stage not in kept:
             sch[stage].compute_inline()
     return tuple(kept)
+
+
+def _lookups(sch: Schedule, stage: Tensor) -> int:
+    """How often elements of `stage` are read at positions that are values."""
+    return sum(
+        math.prod(reader.type.dims) * math.prod(n for _, n in reader.reduce_axes)
+        for reader in sch.state.readers(stage.name)
+        for load in loads(reader.body)
+        if load.buffer == stage.name and any(values_in(e) for e in load.index)
+    )
 
 
 def keep_at(

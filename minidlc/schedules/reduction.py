@@ -10,7 +10,8 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from minidlc.expr.index import Var
-from minidlc.expr.nodes import Load, walk
+from minidlc.expr.nodes import Load
+from minidlc.expr.walk import walk
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.injective import keep_at, share, vectorize_rows
 from minidlc.schedules.tiles import inline_around
@@ -42,7 +43,10 @@ def schedule_softmax(sch: Schedule, group: Group, target: Target) -> None:
     """All stages at the row they belong to, so that the row stays in the first cache."""
     last = group.last
     reduced_last = all(_along_memory(t) for t in group.stages() if t.reduce_axes)
-    vectorize_rows(sch, last, target)
+    if last.reduce_axes and reduced_last:  # an arg_max: positions of the maxima found before
+        _horizontal(sch, last, target)
+    else:
+        vectorize_rows(sch, last, target)
     row = share(sch, last, last.axes[:-1], work(last))
     for stage in reversed(group.intermediate()):
         if stage.reduce_axes and reduced_last:

@@ -15,7 +15,8 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from minidlc.expr.index import Cond
-from minidlc.expr.nodes import Select, walk
+from minidlc.expr.nodes import Select
+from minidlc.expr.walk import walk
 from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.injective import fuse_and_share, inline_pointwise, vectorize_rows
 from minidlc.target import Target

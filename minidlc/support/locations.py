@@ -5,6 +5,7 @@ Reads nothing; every IR node carries one of these, every error prints one.
     loc = FileLoc("mlp.dlc", line=2, col=20, end_col=32)
     str(loc)                                        # 'mlp.dlc:2:20'
     str(Derived("rule add-zero", loc))              # 'rule add-zero of mlp.dlc:2:20'
+    written(Derived("fuse", loc))                   # (loc,)
     caller()                                        # PyLoc of the first frame outside minidlc
 
 Treated in course chapter 01_graph_ir.
@@ -63,16 +64,41 @@ class PyLoc:
 
 @dataclass(frozen=True)
 class Derived:
-    """Made by the compiler from something else: `how` says by what."""
+    """Made by the compiler from something else: `how` says by what.
+
+    `also`: what else went into it, such as the other nodes that a rule matched.
+    """
 
     how: str
     of: Loc | None
+    also: tuple[FileLoc | OnnxLoc | PyLoc, ...] = ()
 
     def __str__(self) -> str:
         return self.how if self.of is None else f"{self.how} of {self.of}"
 
 
 Loc: TypeAlias = FileLoc | OnnxLoc | PyLoc | Derived
+
+
+def written(*locs: Loc | None) -> tuple[FileLoc | OnnxLoc | PyLoc, ...]:
+    """The places in the reader's program that these were made from, each once."""
+    found: dict[FileLoc | OnnxLoc | PyLoc, None] = {}
+    for loc in locs:
+        others: list[FileLoc | OnnxLoc | PyLoc] = []
+        while isinstance(loc, Derived):
+            others += loc.also
+            loc = loc.of
+        found.update(dict.fromkeys(others if loc is None else (loc, *others)))
+    return tuple(found)
+
+
+def steps(loc: Loc | None) -> tuple[str, ...]:
+    """What the compiler did on the way from there, first things first."""
+    done: list[str] = []
+    while isinstance(loc, Derived):
+        done.append(loc.how)
+        loc = loc.of
+    return tuple(reversed(done))
 
 
 def caller() -> PyLoc | None:

@@ -2,6 +2,7 @@
 
     compute((4, 8), lambda i, j: select(i >= 1, exp(A[i - 1, j]), 0.0))     # a zero border
     compute((4, 8), lambda i, j: maximum(A[i, j], 0.0))
+    compute((4, 8), lambda i, j: lookup(A, cast("i64", ids[i]), j))         # a gather of rows
 
 Each takes expressions and numbers, of one element type, and builds an expression.
 Treated in course chapter 04_schedule.
@@ -11,10 +12,22 @@ from __future__ import annotations
 
 from minidlc.expr.index import Cond, Position
 from minidlc.expr.index import Index as _Index
-from minidlc.expr.nodes import Binary, Cast, Expr, IndexValue, binary, call, compare, wrap
+from minidlc.expr.nodes import (
+    Binary,
+    Cast,
+    Expr,
+    ExprBase,
+    IndexValue,
+    binary,
+    call,
+    compare,
+    wrap,
+)
 from minidlc.expr.nodes import select as _select
 from minidlc.expr.types import DType, dtype
+from minidlc.expr.walk import at
 from minidlc.support.errors import LoweringError
+from minidlc.te.tensor import Tensor
 
 
 def select(cond: Cond | Expr, a: object, b: object) -> Expr:
@@ -38,6 +51,28 @@ def cast(to: DType | str, a: object) -> Expr:
 def index(position: Position) -> Expr:
     """A position as an i64 value."""
     return IndexValue(_Index.of(position))
+
+
+def lookup(tensor: Tensor, *positions: object) -> Expr:
+    """The element of `tensor` at positions that may be i64 values, each clamped into its axis.
+
+    Axis positions and numbers are taken as they are. In an axis of no elements nothing can be
+    looked up: such a stage must have no elements either.
+    LoweringError (MDLC0725) for a value that is no i64.
+    """
+    if len(positions) != len(tensor.axes):
+        return tensor[positions]  # refuses
+    return tensor[tuple(_position(p, n) for p, n in zip(positions, tensor.shape, strict=True))]
+
+
+def _position(p: object, extent: int) -> Position:
+    match p:
+        case IndexValue(position):
+            return position
+        case ExprBase():
+            return at(wrap(p), max(extent, 1))
+        case _:
+            return _Index.of(p)  # pyright: ignore[reportArgumentType]
 
 
 def maximum(a: object, b: object) -> Expr:

@@ -11,6 +11,8 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from minidlc.expr.index import Index, Var
+from minidlc.expr.nodes import Expr
+from minidlc.expr.walk import values_in
 from minidlc.loop.nodes import (
     Alloc,
     Block,
@@ -21,6 +23,7 @@ from minidlc.loop.nodes import (
     Scope,
     Stmt,
     Store,
+    values,
     walk,
 )
 from minidlc.loop.regions import loads
@@ -156,15 +159,21 @@ def _registers(s: Stmt, kept: frozenset[Var], parallel: dict[str, Var | None]) -
                 parallel = {**parallel, buffer: None}
             _registers(body, kept, parallel)
         case If(body=body):
+            for e in values(s):
+                _register_loads(e, kept, parallel)
             _registers(body, kept, parallel)
         case Block(stmts):
             for child in stmts:
                 _registers(child, kept, parallel)
-        case Store(buffer, index, value):
-            if parallel:
-                _register(buffer, index, kept, parallel)
-                for e in loads(value):
-                    _register(e.buffer, e.index, kept, parallel)
+        case Store(buffer, index):
+            _register(buffer, index, kept, parallel)
+            for e in values(s):
+                _register_loads(e, kept, parallel)
+
+
+def _register_loads(e: Expr, kept: frozenset[Var], parallel: dict[str, Var | None]) -> None:
+    for load in loads(e) if parallel else ():
+        _register(load.buffer, load.index, kept, parallel)
 
 
 def _register(
@@ -180,9 +189,15 @@ def _register(
             "threads have other registers",
             "compute it inside that loop, or use scope 'stack'",
         )
+    at = ", ".join(map(str, index))
+    if any(values_in(e) for e in index):
+        raise RegisterError(
+            buffer,
+            f"{buffer!r} is in registers, but looked up at [{at}]: that is no number",
+            "use scope 'stack'",
+        )
     moving = sorted(v.name for e in index for v in e.vars() & kept)
     if moving:
-        at = ", ".join(map(str, index))
         raise RegisterError(
             buffer,
             f"{buffer!r} is in registers, but accessed at [{at}], where {moving[0]!r} is no number",

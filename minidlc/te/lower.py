@@ -28,9 +28,10 @@ from minidlc.expr.index import (
     substitute,
     value_range,
 )
-from minidlc.expr.nodes import Binary, Const, Expr, Load, Reduce, const, map_indices
-from minidlc.expr.nodes import rewrite as rewrite_expr
+from minidlc.expr.nodes import Binary, Const, Expr, Load, Reduce, const
 from minidlc.expr.types import DType
+from minidlc.expr.walk import map_indices, map_values
+from minidlc.expr.walk import rewrite as rewrite_expr
 from minidlc.loop.nodes import (
     Alloc,
     For,
@@ -300,8 +301,9 @@ def _shifted(stmt: Stmt, buffer: str, lows: tuple[Index, ...]) -> Stmt:
     def store(s: Stmt) -> Stmt:
         if not isinstance(s, Store):
             return s
-        index = shift(s.index) if s.buffer == buffer else s.index
+        index = tuple(map_values(e, lambda x: rewrite_expr(x, load)) for e in s.index)
+        index = shift(index) if s.buffer == buffer else index
         value = rewrite_expr(s.value, load)
-        return s if index is s.index and value is s.value else replace(s, index=index, value=value)
+        return s if index == s.index and value is s.value else replace(s, index=index, value=value)
 
     return rewrite(stmt, store)

@@ -19,15 +19,27 @@ from dataclasses import dataclass, field
 
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Axis, Index, Var
-from minidlc.expr.nodes import REDUCTIONS, Const, Expr, Load, Reduce, const, walk, wrap
-from minidlc.expr.text import print_expr
+from minidlc.expr.nodes import REDUCTIONS, Const, Expr, Load, Reduce, const, wrap
+from minidlc.expr.printing import print_expr
 from minidlc.expr.types import DTYPES, DType, TensorType, dtype
+from minidlc.expr.walk import walk
 from minidlc.loop.regions import loads
 from minidlc.support.errors import LoweringError
 from minidlc.support.names import Names
 
 # names that the texts of tensor expressions and loops give a meaning: no tensor takes one
-WORDS = (*FUNCTIONS, *DTYPES, *REDUCTIONS, "select", "where", "cast", "index", "alloc", "range")
+WORDS = (
+    *FUNCTIONS,
+    *DTYPES,
+    *REDUCTIONS,
+    "select",
+    "where",
+    "cast",
+    "index",
+    "at",
+    "alloc",
+    "range",
+)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from minidlc.expr.nodes import Expr, Reduce, walk
+from minidlc.expr.nodes import Expr, Reduce
 from minidlc.expr.source import Source, parse_python
 from minidlc.expr.text import ExprReader
 from minidlc.expr.types import TensorType
+from minidlc.expr.walk import walk
 from minidlc.loop.regions import loads
 from minidlc.support.errors import nearest
 from minidlc.te.tensor import Tensor, stages

@@ -20,7 +20,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from minidlc.expr.types import Array, bf16, bool_, f16, f32, f64, i32, i64, u8
-from minidlc.graph import Graph, Node
+from minidlc.graph import Graph, Node, TupleType, Value
 from minidlc.tests.graph_maker.families import FAMILIES
 from minidlc.tests.graph_maker.values import Maker
 
@@ -76,9 +76,9 @@ def make_case(choose: Callable[[int], int], max_ops: int) -> Case:
     maker.leaf(maker.one(*ELEMENTS), maker.shape(), constant=False)
     for _ in range(1 + choose(max_ops)):
         maker.one(*FAMILIES)(maker)
-    values, nodes = maker.values, [v for v in maker.values if isinstance(v, Node)]
+    values, nodes = maker.values, nodes_of(maker.values)
     read = {v for node in nodes for v in node.inputs}
-    ends = [node for node in nodes if node not in read]
+    ends = [node for node in nodes if node not in read and node in maker.facts]
     some = [maker.one(*values) for _ in range(choose(3))]
     outputs = maker.one(ends[-1:], ends, [*some, *ends[-1:]]) or values[-1:]
     graph = Graph.of("g", maker.arrays, outputs)
@@ -86,3 +86,14 @@ def make_case(choose: Callable[[int], int], max_ops: int) -> Case:
         graph = replace(graph, nodes=tuple(nodes))  # those that nobody reads too
     tolerances = (2 * maker.facts[v].error for v in outputs)
     return Case(graph, tuple(maker.arrays.values()), tuple(tolerances))
+
+
+def nodes_of(values: Sequence[Value]) -> list[Node]:
+    """The nodes among the values in order; before their parts, those with several results."""
+    nodes: dict[Node, None] = {}
+    for value in values:
+        if isinstance(value, Node):
+            several = (v for v in value.inputs if v is not None and isinstance(v.type, TupleType))
+            nodes.update(dict.fromkeys(several))  # type: ignore[arg-type]
+            nodes[value] = None
+    return list(nodes)

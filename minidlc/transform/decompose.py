@@ -14,12 +14,13 @@ from typing import cast
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
 from minidlc.graph.op import OpKind
-from minidlc.graph.types import TupleType, Type
+from minidlc.graph.types import Type, result_types
 from minidlc.support.errors import PassError
 from minidlc.support.locations import Derived
+from minidlc.transform.expand import expand
 from minidlc.transform.log import Rewrite, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import nodes_made, regraph, with_inputs
+from minidlc.transform.rebuild import map_bodies
 
 MAX_DEPTH = 50  # composite ops inside composite ops
 
@@ -35,45 +36,28 @@ class Decompose(Pass):
     ensures = ("decomposed",)
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with compiled and host ops only."""
-        for _ in range(MAX_DEPTH):
-            if all(node.op.kind is not OpKind.COMPOSITE for node in graph.nodes):
-                return graph
-            graph = _one_level(graph)
+        """The graph with compiled, control flow and host ops only."""
+        for _ in range(MAX_DEPTH + 1):
+            simpler = expand(graph, _simpler)
+            if simpler is graph:
+                return map_bodies(graph, self.run)  # an op may have become a loop
+            graph = simpler
         left = sorted({n.op.name for n in graph.nodes if n.op.kind is OpKind.COMPOSITE})
         text = f"still composite after {MAX_DEPTH} rounds: {', '.join(left)}"
         raise PassError(text, hint="an op decomposes into itself", code="MDLC0508")
 
 
-def _one_level(graph: Graph) -> Graph:
-    """Every composite op of the graph replaced once."""
-    new: dict[Value, Value] = {}
-    parts: dict[Value, tuple[Value, ...]] = {}  # several results, until getitem takes one
-    nodes: dict[Node, None] = {}
-    for node in graph.nodes:
-        source = node.inputs[0] if node.inputs else None
-        if node.op.name == "getitem" and source in parts:
-            new[node] = parts[source][node.op.attributes()["index"]]
-            continue
-        current = with_inputs(node, new)
-        if node.op.kind is not OpKind.COMPOSITE:
-            new[node] = current
-            nodes[current] = None
-            continue
-        report(partial(Rewrite, f"decompose {node.op.name}", node.name, node.loc))
-        results = _results(current)
-        for result in results:
-            nodes |= dict.fromkeys(nodes_made(result, nodes))
-        if isinstance(node.type, TupleType):
-            parts[node] = results
-        else:
-            new[node] = results[0]
-    return regraph(graph, nodes, new)
+def _simpler(node: Node) -> tuple[Value, ...] | None:
+    """What stands in place of a composite node; None for any other."""
+    if node.op.kind is not OpKind.COMPOSITE:
+        return None
+    report(partial(Rewrite, f"decompose {node.op.name}", node.name, node.loc))
+    return _results(node)
 
 
 def _results(node: Node) -> tuple[Value, ...]:
     """What `decompose` returns, checked against the node's type."""
-    wanted = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    wanted = result_types(node.type)
     with located(Derived(f"decompose {node.op.name}", node.loc)):
         result: object = node.op.decompose(*node.inputs)
     results = cast("tuple[object, ...]", result if isinstance(result, tuple) else (result,))

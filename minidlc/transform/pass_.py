@@ -25,7 +25,7 @@ from minidlc.graph.literals import write_attribute
 from minidlc.graph.op import OpKind
 from minidlc.support import extension
 from minidlc.support.errors import OptionError, nearest
-from minidlc.transform.rebuild import live_nodes
+from minidlc.transform.rebuild import bodies_of, live_nodes, map_bodies
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Pass(ABC):
         """The transformed graph; `graph` itself if nothing changed."""
 
     def __call__(self, graph: Graph) -> Graph:
-        return extension.dispatch(f"pass.{self.name}", self.run)(graph)
+        """The pass on the bodies of branches and loops, innermost first, and on the graph."""
+        return extension.dispatch(f"pass.{self.name}", self.run)(map_bodies(graph, self))
 
     def __str__(self) -> str:
         """As `parse_pipeline` reads it: `fuse{max_ops=8}`, options only where not the default."""
@@ -114,8 +115,18 @@ def _has_no_dead_code(graph: Graph) -> bool:
     return len(live_nodes(graph.nodes, graph.outputs)) == len(graph.nodes)
 
 
+def _everywhere(holds: Callable[[Graph], bool]) -> Callable[[Graph], bool]:
+    """The property of a graph and of the bodies in it."""
+
+    def check(graph: Graph) -> bool:
+        inner = (body for node in graph.nodes for body in bodies_of(node.op).values())
+        return holds(graph) and all(map(check, inner))
+
+    return check
+
+
 # What `requires` and `ensures` may name; the pipeline checks them around each pass.
 PROPERTIES: dict[str, Callable[[Graph], bool]] = {
-    "decomposed": _is_decomposed,
-    "no_dead_code": _has_no_dead_code,
+    "decomposed": _everywhere(_is_decomposed),
+    "no_dead_code": _everywhere(_has_no_dead_code),
 }

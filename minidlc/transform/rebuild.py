@@ -8,10 +8,11 @@ Treated in course chapter 02_passes.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from minidlc.graph.graph import Graph, Node, Value
+from minidlc.graph.op import Op, OpKind
 
 
 def with_inputs(node: Node, new: Mapping[Value, Value]) -> Node:
@@ -42,6 +43,31 @@ def regraph(graph: Graph, nodes: Iterable[Node], new: Mapping[Value, Value]) -> 
     """The graph with other nodes; outputs that are keys of `new` are replaced."""
     outputs = tuple(new.get(o, o) for o in graph.outputs)
     return Graph(graph.name, graph.inputs, tuple(nodes), outputs)
+
+
+def bodies_of(op: Op) -> dict[str, Graph]:
+    """The graphs that a control flow op holds, by attribute; a fused group is one op, not a body.
+
+    `if_` has then_branch and else_branch, `loop` has body.
+    """
+    if op.kind is not OpKind.CONTROL:
+        return {}
+    return {name: g for name, g in op.attributes().items() if isinstance(g, Graph)}
+
+
+def map_bodies(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
+    """The graph with `function` applied to the bodies of its control flow ops, one level down."""
+    current: dict[Value, Value] = {}
+    for node in graph.nodes:
+        old = bodies_of(node.op)
+        new = {name: function(body) for name, body in old.items()}
+        same = all(new[name] is body for name, body in old.items())
+        op = node.op if same else replace(node.op, **new)
+        moved = with_inputs(node, current)
+        current[node] = moved if same else replace(moved, op=op)
+    if all(new is old for old, new in current.items()):
+        return graph
+    return regraph(graph, (current[n] for n in graph.nodes), current)  # pyright: ignore
 
 
 def live_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:

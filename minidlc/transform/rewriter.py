@@ -17,7 +17,7 @@ import numpy as np
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
 from minidlc.support.errors import PassError
-from minidlc.support.locations import Derived
+from minidlc.support.locations import Derived, written
 from minidlc.transform.log import Refusal, Rewrite, report
 from minidlc.transform.rebuild import live_nodes, nodes_made, with_inputs
 from minidlc.transform.rules import Bindings, Rule, call, inner_nodes
@@ -121,7 +121,9 @@ class _Sweep:
     def _replace(self, rule: Rule, bindings: Bindings) -> Value | str:
         """The replacement of a match, or the reason against it."""
         root: Node = bindings["root"]
-        with located(Derived(f"rule {rule.name}", root.loc)):
+        inner = inner_nodes(rule.root, root)
+        also = written(*(n.loc for n in inner))
+        with located(Derived(f"rule {rule.name}", root.loc, also)):
             result = call(rule.replacement, bindings)
         if not isinstance(result, (Input, Constant, Node)):
             result = Constant(root.name, np.asarray(result))
@@ -133,7 +135,6 @@ class _Sweep:
             )
             raise PassError(text, loc=root.loc, code="MDLC0503")
         made = nodes_made(result, self.placed)
-        inner = inner_nodes(rule.root, root)
         kept = [n for n in inner if self.reads.get(n, 1) > 1]
         freed = 1 + len(inner) - len(kept)
         if kept and len(made) > freed:

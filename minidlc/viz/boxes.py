@@ -19,7 +19,7 @@ from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.op import Op
 from minidlc.graph.printer import value_names
-from minidlc.graph.types import TupleType, Type
+from minidlc.graph.types import Type, result_types
 
 _MOST_BADGES = 2  # weights named on a box; more are counted
 
@@ -96,6 +96,11 @@ def chart_of(g: Graph) -> Chart:
     return Chart(tuple(boxes), arrows, {p.frame: f"kernel {p.frame}" for p in placed if p.frame})
 
 
+def given(node: Node) -> list[Value]:
+    """The inputs that are not left out."""
+    return [v for v in node.inputs if v is not None]
+
+
 def fused_body(node: Node) -> Graph | None:
     """The graph inside a Fused group, or None for any other node."""
     return node.op.body if isinstance(node.op, Fused) else None
@@ -114,8 +119,8 @@ def open_groups(g: Graph) -> tuple[list[Placed], tuple[Value, ...]]:
             local = _open_group(body, inputs, names[node], placed)
             results[node] = tuple(local.get(v, v) for v in body.outputs)
             seen[node] = results[node][0]
-        elif node.op.name == "getitem" and node.inputs[0] in results:
-            seen[node] = results[node.inputs[0]][int(node.op.attributes()["index"])]
+        elif node.op.name == "getitem" and (group := given(node)[0]) in results:
+            seen[node] = results[group][int(node.op.attributes()["index"])]
         else:
             shown = replace(node, inputs=inputs)
             seen[node] = shown
@@ -151,13 +156,12 @@ def _arrows(
     labels: dict[Value, str] = {}
     arrows: dict[tuple[str, str], str] = {}
     for p in placed:
-        for v in p.node.inputs:
+        for v in given(p.node):
             if v in source and p.node.op.name != "getitem":
                 pair = (source[v], _key(p))
                 arrows[pair] = arrows.get(pair) or labels.pop(v, "")
-        first = p.node.inputs[0] if p.node.inputs else None
-        inner = p.node.op.name == "getitem" and first in source
-        source[p.node] = source[first] if inner and first is not None else _key(p)
+        inner = p.node.op.name == "getitem" and given(p.node)[0] in source
+        source[p.node] = source[given(p.node)[0]] if inner else _key(p)
         if _changes_type(p.node):
             labels[p.node] = type_text(p.node.type)
     for n, v in enumerate(outputs):
@@ -167,7 +171,7 @@ def _arrows(
 
 
 def _changes_type(node: Node) -> bool:
-    known = [v.type for v in node.inputs if v is not None and not isinstance(v, Constant)]
+    known = [v.type for v in given(node) if not isinstance(v, Constant)]
     return isinstance(node.type, TensorType) and node.type not in known
 
 
@@ -248,7 +252,7 @@ def type_text(type: Type) -> str:
 
 
 def _size(type: Type) -> str:
-    parts = type.items if isinstance(type, TupleType) else (type,)
+    parts = result_types(type)
     if not all(t.is_static for t in parts):
         return "size known when the symbols are"
     return bytes_text(sum(t.nbytes for t in parts))

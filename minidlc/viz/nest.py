@@ -159,8 +159,8 @@ def _rows(s: Stmt, place: _Place, folded: set[int]) -> Iterator[Row]:
                 yield LoopRow(place.depth, var.name, kind, str(extent), times, touched)
                 deeper = replace(deeper, depth=place.depth + 1)
             yield from _rows(body, deeper, folded)
-        case If(cond, body):
-            yield TextRow(place.depth, f"if {cond}:", faint=True)
+        case If(_, body):
+            yield TextRow(place.depth, lines(s)[0], faint=True)
             yield from _rows(body, replace(place, depth=place.depth + 1), folded)
         case Alloc(buffer, type, scope, body):
             yield TextRow(place.depth, f"{buffer} = alloc({type}, {scope})", faint=True)

@@ -3,7 +3,8 @@
     x: float[batch, 3, H, H]   shapes={"batch": 1}                 x: f32[1, 3, "H", "H"]
                                shapes={"x": (1, 3, 48, 48)}        x: f32[1, 3, 48, 48]; H = 48
 
-Treated in course chapter 01_graph_ir.
+`declared_inputs` says what the file says, ranks that it leaves open included; `graph_inputs` needs
+every rank. Treated in course chapter 01_graph_ir.
 """
 
 from __future__ import annotations
@@ -15,15 +16,38 @@ from typing import TypeAlias
 import onnx
 
 from minidlc.expr.index import Index, Var
-from minidlc.expr.types import Dim, TensorType
+from minidlc.expr.types import Dim, DType, TensorType
 from minidlc.frontend.onnx.tensors import element
 from minidlc.graph.graph import Input
 from minidlc.support.errors import OnnxImportError, nearest
-from minidlc.support.locations import OnnxLoc
+from minidlc.support.locations import Loc, OnnxLoc
 from minidlc.support.names import Names, identifier
 
 Shapes: TypeAlias = Mapping[str, "int | Sequence[int]"]
 BAD_SHAPES = "MDLC0114"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An input as the file declares it: `shape` is None if not even its rank is known."""
+
+    name: str  # the identifier it is called by here
+    onnx_name: str
+    dtype: DType
+    shape: tuple[Dim, ...] | None
+    loc: Loc | None
+
+    @property
+    def type(self) -> object:
+        """What messages print; a TensorType only if the rank is known."""
+        return self
+
+    def with_shape(self, shape: tuple[Dim, ...]) -> TensorType:
+        """The type with a certain shape."""
+        return TensorType(self.dtype, shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[…]" if self.shape is None else str(self.with_shape(self.shape))
 
 
 @dataclass
@@ -38,18 +62,30 @@ class _Sizes:
 
     def bind(self, symbol: str, size: int, loc: OnnxLoc) -> None:
         """Note the size of a symbol; two different ones are an error."""
+        self.used.add(symbol)
         if self.symbols.setdefault(symbol, size) != size:
             text = f"{symbol!r} would be {self.symbols[symbol]} and {size}"
             raise OnnxImportError(text, loc=loc, hint="check shapes=", code=BAD_SHAPES)
 
 
-def graph_inputs(
-    graph: onnx.GraphProto, model: str, shapes: Shapes, names: Names, constants: Container[str]
-) -> dict[str, Input]:
-    """ONNX name -> Input, for the inputs that are no initializers.
+def graph_inputs(declared: Sequence[Declared]) -> dict[str, Input]:
+    """ONNX name -> Input. Raises OnnxImportError (MDLC0113) for an input without a rank."""
+    inputs: dict[str, Input] = {}
+    for d in declared:
+        if d.shape is None:
+            text = f"the shape of input {d.onnx_name!r} is not declared, not even its rank"
+            hint = f"give it: shapes={{{d.onnx_name!r}: (1, 3, 224, 224)}}"
+            raise OnnxImportError(text, loc=d.loc, hint=hint, code="MDLC0113")
+        inputs[d.onnx_name] = Input(d.name, TensorType(d.dtype, d.shape), d.loc)
+    return inputs
 
-    Raises OnnxImportError: MDLC0109 two of a name, 0113 no tensor or no rank, 0114 `shapes` does
-    not fit.
+
+def declared_inputs(
+    graph: onnx.GraphProto, model: str, shapes: Shapes, names: Names, constants: Container[str]
+) -> tuple[list[Declared], dict[str, Var]]:
+    """The inputs that are no initializers, and the variable of each symbol of the model.
+
+    Raises OnnxImportError: MDLC0109 two of a name, 0113 no tensor, 0114 `shapes` does not fit.
     """
     infos = [i for i in graph.input if i.name not in constants]
     sizes = _Sizes(shapes)
@@ -57,20 +93,23 @@ def graph_inputs(
         if not isinstance(size, Sequence):
             sizes.symbols[name] = _size(name, size)
     shapes_of = {info.name: _given_shape(info, model, sizes) for info in infos}
-    inputs: dict[str, Input] = {}
+    inputs: dict[str, Declared] = {}
     for info in infos:
         loc = OnnxLoc(model, info.name, "input")
         if info.name in inputs:
             text = f"two inputs are named {info.name!r}"
             raise OnnxImportError(text, loc=loc, hint="names are unique", code="MDLC0109")
         name = names.fresh(identifier(info.name, "x"))
-        inputs[info.name] = Input(name, _type(info, loc, sizes, shapes_of[info.name]), loc)
+        kind = element(_tensor(info, loc).elem_type, loc)
+        given = shapes_of[info.name]
+        shape = _shape(info, sizes) if given is None else given
+        inputs[info.name] = Declared(name, info.name, kind, shape, loc)
     unknown = [n for n in shapes if n not in sizes.used and n not in inputs]
     if unknown:
         known = [*inputs, *_symbols(infos)]
         text = f"shapes names {unknown[0]!r}, which is no input and no symbol of {model}"
         raise OnnxImportError(text, hint=nearest(unknown[0], known), code=BAD_SHAPES)
-    return inputs
+    return list(inputs.values()), sizes.vars
 
 
 def _size(name: str, size: object) -> int:
@@ -83,7 +122,7 @@ def _size(name: str, size: object) -> int:
 def _tensor(info: onnx.ValueInfoProto, loc: OnnxLoc) -> onnx.TypeProto.Tensor:
     if not info.type.HasField("tensor_type"):
         kind = info.type.WhichOneof("value") or "nothing"
-        text = f"input {info.name!r} is no tensor, but {kind.removesuffix('_type')}"
+        text = f"input {info.name!r} is no tensor, but {kind.removesuffix('_type')}: not supported"
         raise OnnxImportError(text, loc=loc, code="MDLC0113")
     return info.type.tensor_type
 
@@ -104,25 +143,19 @@ def _given_shape(info: onnx.ValueInfoProto, model: str, sizes: _Sizes) -> tuple[
         text = f"shapes gives {info.name!r} the shape {shape}, the model declares "
         text += f"[{', '.join(d.dim_param or str(d.dim_value or '?') for d in dims)}]"
         raise OnnxImportError(text, loc=loc, code=BAD_SHAPES)
-    for dim, size in zip(dims, shape, strict=True):
-        if dim.dim_param:
-            sizes.bind(dim.dim_param, size, loc)
+    for n, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        if not dim.HasField("dim_value"):
+            sizes.bind(dim.dim_param or f"{info.name}_{n}", size, loc)
     return shape
 
 
-def _type(
-    info: onnx.ValueInfoProto, loc: OnnxLoc, sizes: _Sizes, given: tuple[int, ...] | None
-) -> TensorType:
-    declared = _tensor(info, loc)
-    kind = element(declared.elem_type, loc)
-    if given is not None:
-        return TensorType(kind, given)
+def _shape(info: onnx.ValueInfoProto, sizes: _Sizes) -> tuple[Dim, ...] | None:
+    """The declared shape; None if there is none."""
+    declared = info.type.tensor_type
     if not declared.HasField("shape"):
-        text = f"the shape of input {info.name!r} is not declared, not even its rank"
-        hint = f"give it: shapes={{{info.name!r}: (1, 3, 224, 224)}}"
-        raise OnnxImportError(text, loc=loc, hint=hint, code="MDLC0113")
+        return None
     dims = enumerate(declared.shape.dim)
-    return TensorType(kind, tuple(_dim(d, f"{info.name}_{n}", sizes) for n, d in dims))
+    return tuple(_dim(d, f"{info.name}_{n}", sizes) for n, d in dims)
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, sizes: _Sizes) -> Dim:

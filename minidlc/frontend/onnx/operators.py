@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from minidlc.expr.types import TensorType
 from minidlc.frontend.onnx.registry import Converter, OnnxNode, constant_value, onnx_op
 from minidlc.frontend.onnx.tensors import element
-from minidlc.graph.graph import Value, apply
-
-
-def tensor_type(value: Value) -> TensorType:
-    """The type of a value that is no tuple (imported values never are)."""
-    assert isinstance(value.type, TensorType)
-    return value.type
+from minidlc.graph.graph import Constant, Value, apply, tensor_type
+from minidlc.ops.composing import in_wide, narrowed
 
 
 def _fold(name: str, first: Value, rest: Sequence[Value]) -> Value:
@@ -144,10 +139,11 @@ def mish(node: OnnxNode, x: Value) -> Value:
     return x * apply("tanh", apply("softplus", x))
 
 
-@onnx_op("Softmax", "LogSoftmax")
+@onnx_op("Softmax", "LogSoftmax", "Hardmax")
 def softmax(node: OnnxNode, x: Value) -> Value:
     """Before opset 13: of x flattened to rank 2 at `axis`, whose default was 1."""
-    name = {"Softmax": "softmax", "LogSoftmax": "log_softmax"}[node.op_type]
+    names = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hardmax"}
+    name = names[node.op_type]
     axis = node.attr_int("axis", -1 if node.opset >= 13 else 1)
     rank = tensor_type(x).rank
     if node.opset >= 13 or axis in (-1, rank - 1):
@@ -157,23 +153,47 @@ def softmax(node: OnnxNode, x: Value) -> Value:
 
 
 @onnx_op("Dropout")
-def dropout(node: OnnxNode, x: Value, ratio: Value | None = None, training: Value | None = None):  # pyright: ignore
-    """Nothing at inference."""
+def dropout(
+    node: OnnxNode, x: Value, ratio: Value | None = None, training: Value | None = None
+) -> tuple[Value, ...]:
+    """Nothing at inference, or with a ratio of 0; the mask says that all elements are kept."""
     node.ignore("ratio", "seed")
     if training is not None and node.constant(training, "training_mode").any():
-        raise node.unsupported("training_mode", "export the model for inference")
-    return apply("identity", x)
+        rate = 0.5 if ratio is None else float(node.constant(ratio, "ratio").max())
+        if rate:
+            text = f"training_mode with a ratio of {rate}, which draws random numbers"
+            raise node.unsupported(text, "export the model for inference")
+    y = apply("identity", x)
+    if not any(node.outputs[1:]):
+        return (y,)
+    kept = Constant("kept", np.array(True))
+    return y, apply("expand", kept, shape=node.dims(x))
 
 
 @onnx_op("BatchNormalization")
-def batch_normalization(node: OnnxNode, x: Value, *statistics: Value) -> Value:
-    """Inference with the given statistics, also where opsets below 14 have no training_mode."""
-    node.ignore("momentum")
-    if node.attr_int("training_mode", 0) or any(node.outputs[1:]):
-        raise node.unsupported("training_mode", "export the model for inference")
+def batch_normalization(
+    node: OnnxNode, x: Value, scale: Value, bias: Value, mean: Value, var: Value
+) -> tuple[Value, ...]:
+    """With the given statistics; in training_mode (opset 14) with those of x, given out as well."""
+    momentum, epsilon = node.attr_float("momentum", 0.9), node.attr_float("epsilon", 1e-5)
     if not node.attr_int("spatial", 1):
         raise node.unsupported("spatial=0")
-    return apply("batch_norm", x, *statistics, epsilon=node.attr_float("epsilon", 1e-5))
+    if not node.attr_int("training_mode", 0):
+        if any(node.outputs[1:]):
+            raise node.unsupported("outputs of training", "export the model for inference")
+        return (apply("batch_norm", x, scale, bias, mean, var, epsilon=epsilon),)
+    axes = tuple(a for a in range(tensor_type(x).rank) if a != 1)
+    wide = in_wide(x)
+    distance = wide - apply("mean", wide, axes=axes)
+    batch_mean = apply("mean", wide, axes=axes, keepdims=False)
+    batch_var = apply("mean", distance * distance, axes=axes, keepdims=False)
+    statistics = (narrowed(batch_mean, mean), narrowed(batch_var, var))
+    y = apply("batch_norm", x, scale, bias, *statistics, epsilon=epsilon)
+    running = [
+        old * momentum + new * (1 - momentum)
+        for old, new in zip((mean, var), statistics, strict=True)
+    ]
+    return (y, *running)[: len(node.outputs)]
 
 
 # --- windows ---
@@ -218,26 +238,30 @@ def _covered(node: OnnxNode, size: object, stride: int) -> int:
     raise node.unsupported("auto_pad with a stride of a size that is not known", hint)
 
 
-@onnx_op("Conv")
-def conv(node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
-    """kernel_shape repeats the shape of w."""
+def window_attributes(node: OnnxNode, x: Value, w: Value) -> dict[str, Any]:
+    """Those of a convolution of x by w; kernel_shape repeats the shape of w."""
     kernel = tensor_type(w).dims[2:]
     declared = node.attr_ints("kernel_shape", kernel)
     if declared != kernel:
         raise node.unsupported(f"kernel_shape {declared} of a weight {tensor_type(w)}")
+    return {
+        "strides": node.attr_ints("strides"),
+        "pads": _pads(node, tensor_type(x).shape[2:], kernel),
+        "dilations": node.attr_ints("dilations"),
+        "group": node.attr_int("group", 1),
+    }
+
+
+@onnx_op("Conv")
+def conv(node: OnnxNode, x: Value, w: Value, b: Value | None = None) -> Value:
+    """auto_pad is resolved for the sizes at hand."""
     bias = () if b is None else (b,)
-    return apply(
-        "conv", x, w, *bias,
-        strides=node.attr_ints("strides"),
-        pads=_pads(node, tensor_type(x).shape[2:], kernel),
-        dilations=node.attr_ints("dilations"),
-        group=node.attr_int("group", 1),
-    )  # fmt: skip
+    return apply("conv", x, w, *bias, **window_attributes(node, x, w))
 
 
-@onnx_op("MaxPool", "AveragePool")
-def pool(node: OnnxNode, x: Value) -> Value:
-    """The second output of MaxPool, the positions of the maxima, is not supported."""
+@onnx_op("MaxPool", "AveragePool", "LpPool")
+def pool(node: OnnxNode, x: Value) -> Value | tuple[Value, ...]:
+    """The second output of MaxPool holds the positions of the maxima, in the storage_order."""
     kernel = node.attr_ints("kernel_shape")
     attributes = {
         "kernel_shape": kernel,
@@ -246,8 +270,13 @@ def pool(node: OnnxNode, x: Value) -> Value:
         "dilations": node.attr_ints("dilations"),
         "ceil_mode": bool(node.attr_int("ceil_mode", 0)),
     }
+    if node.op_type == "LpPool":
+        return apply("lp_pool", x, **attributes, p=node.attr_int("p", 2))
     if node.op_type == "MaxPool":
-        node.ignore("storage_order")  # it orders the second output
-        return apply("max_pool", x, **attributes)
+        order = node.attr_int("storage_order", 0)
+        if not any(node.outputs[1:]):
+            return apply("max_pool", x, **attributes)
+        both = apply("max_pool_with_indices", x, **attributes, storage_order=order)
+        return apply("getitem", both, index=0), apply("getitem", both, index=1)
     include = bool(node.attr_int("count_include_pad", 0))
     return apply("average_pool", x, **attributes, count_include_pad=include)

@@ -9,10 +9,10 @@ Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 from minidlc.expr.types import DType
-from minidlc.frontend.onnx.operators import tensor_type
 from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
 from minidlc.frontend.onnx.tensors import element
-from minidlc.graph.graph import Value, apply
+from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.ops.composing import cast_to
 
 
 def _stash(node: OnnxNode, x: Value) -> DType:
@@ -39,7 +39,7 @@ def layer_normalization(
         return (y,)
     rank = tensor_type(x).rank
     axes = tuple(range(axis % rank, rank))
-    v = apply("cast", x, to=stash) if tensor_type(x).dtype != stash else x
+    v = cast_to(x, stash)
     mean = apply("mean", v, axes=axes)
     distance = v - mean
     variance = apply("mean", distance * distance, axes=axes)

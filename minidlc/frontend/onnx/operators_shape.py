@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from minidlc.expr.types import TensorType
-from minidlc.frontend.onnx.operators import tensor_type
+from minidlc.expr.types import TensorType, bool_, u8
 from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
 from minidlc.frontend.onnx.tensors import array
-from minidlc.graph.graph import Constant, Value, apply
+from minidlc.graph.graph import Constant, Value, apply, tensor_type
 from minidlc.support.errors import OnnxImportError
 
 _COMPOSITE = {
@@ -66,24 +65,14 @@ def constant_of_shape(node: OnnxNode, shape: Value) -> Value:
 def shape_of(node: OnnxNode, x: Value) -> Value:
     """A constant: the sizes are known now, or the model cannot be taken."""
     start, end = node.attr_int("start", 0), node.attr_int("end", tensor_type(x).rank)
-    wanted = tensor_type(x).shape[start:end]
-    dims = wanted if all(isinstance(d, int) for d in wanted) else _static(node, x)[start:end]
+    dims = node.dims(x, slice(start, end))
     return Constant("shape", np.array(dims, np.int64), node.loc)
 
 
 @onnx_op("Size")
 def size_of(node: OnnxNode, x: Value) -> Value:
     """The number of elements, a constant."""
-    return Constant("size", np.asarray(np.prod(_static(node, x), dtype=np.int64)), node.loc)
-
-
-def _static(node: OnnxNode, x: Value) -> tuple[int, ...]:
-    type = tensor_type(x)
-    if not type.is_static:
-        symbols = sorted({str(d) for d in type.shape if not isinstance(d, int)})
-        hint = f"give the sizes: shapes={{{', '.join(f'{s!r}: …' for s in symbols)}}}"
-        raise node.unsupported(f"the shape of {type} is not known before it runs", hint)
-    return type.dims
+    return Constant("size", np.asarray(np.prod(node.dims(x), dtype=np.int64)), node.loc)
 
 
 @onnx_op("Reshape")
@@ -92,7 +81,7 @@ def reshape(node: OnnxNode, x: Value, shape: Value) -> Value:
     wanted = node.constant_ints(shape, "shape")
     if node.attr_int("allowzero", 0):
         if 0 in wanted and -1 in wanted:
-            raise _bad(node, f"shape {wanted} has both 0 and -1 with allowzero")
+            raise node.wrong(f"shape {wanted} has both 0 and -1 with allowzero")
         return apply("reshape", x, shape=wanted)
     return apply("reshape", x, shape=_copied(node, tensor_type(x), wanted))
 
@@ -102,19 +91,15 @@ def _copied(node: OnnxNode, x: TensorType, wanted: tuple[int, ...]) -> tuple[int
     for place, dim in enumerate(wanted):
         if dim == 0:
             if place >= x.rank:
-                raise _bad(node, f"shape {wanted} copies dim {place} of {x}, which it has not")
+                raise node.wrong(f"shape {wanted} copies dim {place} of {x}, which it has not")
             copied = x.shape[place]
             if not isinstance(copied, int):
                 copied = -1  # the only unknown, or the type rule refuses two of them
             elif copied == 0 and -1 in wanted:
-                raise _bad(node, f"shape {wanted} copies a dim of size 0 and has a -1: undefined")
+                raise node.wrong(f"shape {wanted} copies a dim of size 0 and has a -1: undefined")
             dim = copied
         dims.append(dim)
     return tuple(dims)
-
-
-def _bad(node: OnnxNode, text: str) -> OnnxImportError:
-    return OnnxImportError(text, loc=node.loc, code="MDLC0115")
 
 
 @onnx_op("Squeeze")
@@ -131,7 +116,7 @@ def unsqueeze(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
     """Axes: an attribute before opset 13."""
     found = _axes(node, axes, 13)
     if found is None:
-        raise _bad(node, "axes are missing")
+        raise node.wrong("axes are missing")
     return apply("unsqueeze", x, axes=found)
 
 
@@ -161,9 +146,11 @@ def _reduce_attributes(node: OnnxNode, axes: Value | None) -> dict[str, Any]:
 
 @onnx_op("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 def reduction(node: OnnxNode, x: Value, axes: Value | None = None) -> Value:
-    """One of our reductions."""
-    name = node.op_type.removeprefix("Reduce").lower()
-    return apply(name, x, **_reduce_attributes(node, axes))
+    """One of our reductions; of bool (max: any, min: all) by way of 0 and 1."""
+    name, attributes = node.op_type.removeprefix("Reduce").lower(), _reduce_attributes(node, axes)
+    if tensor_type(x).dtype == bool_ and name in ("max", "min"):
+        return apply("cast", apply(name, apply("cast", x, to=u8), **attributes), to=bool_)
+    return apply(name, x, **attributes)
 
 
 @onnx_op("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")

@@ -17,18 +17,11 @@ from typing import Any
 import numpy as np
 
 from minidlc.expr.types import Array
-from minidlc.frontend.onnx.operators import tensor_type
 from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
-from minidlc.graph.graph import Constant, Value, apply
+from minidlc.graph.graph import Constant, Value, apply, tensor_type
 from minidlc.support.errors import OnnxImportError
 
 _LONGEST = 1 << 24  # elements of a Range, which becomes a constant
-
-_BAD_ATTRIBUTE = "MDLC0115"  # what the type rule of an op refuses
-
-
-def _bad(node: OnnxNode, text: str, hint: str | None = None) -> OnnxImportError:
-    return OnnxImportError(text, loc=node.loc, hint=hint, code=_BAD_ATTRIBUTE)
 
 
 @onnx_op("Slice")
@@ -50,14 +43,8 @@ def slice_of(node: OnnxNode, x: Value, *given: Value | None) -> Value:
 @onnx_op("Split")
 def split(node: OnnxNode, x: Value, sizes: Value | None = None) -> Sequence[Value]:
     """One slice for each output; equal parts if no sizes are given (opset 18: the last smaller)."""
-    rank = tensor_type(x).rank
-    axis = node.attr_int("axis", 0)
-    if not -rank <= axis < rank:
-        raise _bad(node, f"axis {axis} is outside [{-rank}, {rank - 1}]")
-    dim = tensor_type(x).shape[axis]
-    if not isinstance(dim, int):
-        hint = f"give the size: shapes={{{str(dim)!r}: …}}"
-        raise node.unsupported(f"a split of axis {axis}, whose size {dim} is not known", hint)
+    axis = node.attr_axis(tensor_type(x).rank)
+    (dim,) = node.dims(x, slice(axis, axis + 1))
     starts = [0]
     for part in _parts(node, dim, sizes):
         starts.append(starts[-1] + part)
@@ -76,12 +63,12 @@ def _parts(node: OnnxNode, dim: int, sizes: Value | None) -> tuple[int, ...]:
     if not parts:
         wanted = len(node.outputs) if count is None else count
         if wanted < 1 or (dim % wanted and (count is None or not node.has("num_outputs"))):
-            raise _bad(node, f"{dim} elements do not make {wanted} equal parts", "give the sizes")
+            raise node.wrong(f"{dim} elements do not make {wanted} equal parts", "give the sizes")
         size = -(-dim // wanted)
         parts = tuple(min(size, max(dim - size * n, 0)) for n in range(wanted))
     if len(parts) != len(node.outputs) or min(parts) < 0 or sum(parts) != dim:
         text = f"parts {parts} for {len(node.outputs)} outputs of {dim} elements together"
-        raise _bad(node, text)
+        raise node.wrong(text)
     return parts
 
 
@@ -117,7 +104,7 @@ def _spread(
     """Pads of some axes as pads of all."""
     places = [a % rank for a in axes if -rank <= a < rank]
     if len(set(places)) != len(axes) or len(amounts) != 2 * len(axes):
-        raise _bad(node, f"pads {amounts} of the axes {axes} of a tensor of rank {rank}")
+        raise node.wrong(f"pads {amounts} of the axes {axes} of a tensor of rank {rank}")
     full = [0] * (2 * rank)
     for n, place in enumerate(places):
         full[place], full[place + rank] = amounts[n], amounts[n + len(axes)]
@@ -133,10 +120,8 @@ def tile(node: OnnxNode, x: Value, repeats: Value) -> Value:
 @onnx_op("Trilu")
 def trilu(node: OnnxNode, x: Value, k: Value | None = None) -> Value:
     """k is an input of one number."""
-    diagonal = (0,) if k is None else node.constant_ints(k, "k")
-    if len(diagonal) != 1:
-        raise _bad(node, f"k must be one number, got {diagonal}")
-    return apply("trilu", x, upper=bool(node.attr_int("upper", 1)), k=diagonal[0])
+    diagonal = 0 if k is None else node.constant_int(k, "k")
+    return apply("trilu", x, upper=bool(node.attr_int("upper", 1)), k=diagonal)
 
 
 @onnx_op("Range")
@@ -147,7 +132,7 @@ def range_of(node: OnnxNode, start: Value, limit: Value, delta: Value) -> Value:
         for v, n in ((start, "start"), (limit, "limit"), (delta, "delta"))
     ]  # fmt: skip
     if any(a.size != 1 or a.dtype != given[0].dtype for a in given):
-        raise _bad(node, "start, limit and delta must be numbers of one element type")
+        raise node.wrong("start, limit and delta must be numbers of one element type")
     return Constant("range", _range(node, given), node.loc)
 
 
@@ -155,7 +140,7 @@ def _range(node: OnnxNode, given: Sequence[Array]) -> Array:
     kind = given[0].dtype
     first, last, step = (a.reshape(-1)[0].item() for a in given)
     if not step or not all(map(math.isfinite, (first, last, step))):
-        raise _bad(node, f"a range from {first} to {last} in steps of {step}")
+        raise node.wrong(f"a range from {first} to {last} in steps of {step}")
     size: Any = -((first - last) // step) if kind.kind in "iu" else math.ceil((last - first) / step)
     if size > _LONGEST:
         raise node.unsupported(f"a range of {size} elements", f"at most {_LONGEST} become one")

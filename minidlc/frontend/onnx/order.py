@@ -8,7 +8,6 @@ chapter 01_graph_ir.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 
 import onnx
 
@@ -31,7 +30,7 @@ def needed_nodes(graph: onnx.GraphProto, model: str, given: set[str]) -> list[on
         if number is None or number in needed:
             continue
         needed.add(number)
-        for name in _reads(nodes[number]):
+        for name in names_read(nodes[number]):
             label = node_label(nodes[number])
             stack.append(_lookup(name, producer, given, model, nodes[number].op_type, label))
     return [nodes[n] for n in _sorted(nodes, needed, producer, model)]
@@ -42,8 +41,30 @@ def node_label(node: onnx.NodeProto) -> str:
     return node.name or next(filter(None, node.output), node.op_type)
 
 
-def _reads(node: onnx.NodeProto) -> Iterable[str]:
-    return (name for name in node.input if name)
+def names_read(node: onnx.NodeProto) -> list[str]:
+    """Names that a node reads: its inputs, and what its subgraphs take from outside."""
+    names = dict.fromkeys(filter(None, node.input))
+    for graph in subgraphs(node):
+        names |= dict.fromkeys(captured_names(graph))
+    return list(names)
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs among a node's attributes: branches and bodies."""
+    found: list[onnx.GraphProto] = []
+    for attribute in node.attribute:
+        found += [attribute.g] if attribute.HasField("g") else []
+        found += attribute.graphs
+    return found
+
+
+def captured_names(graph: onnx.GraphProto) -> list[str]:
+    """Names that a subgraph reads and does not define itself, in order of first use."""
+    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    read = [name for node in graph.node for name in names_read(node)]
+    read += [v.name for v in graph.output]
+    return [name for name in dict.fromkeys(read) if name and name not in own]
 
 
 def _producers(nodes: list[onnx.NodeProto], model: str, given: set[str]) -> dict[str, int]:
@@ -79,7 +100,7 @@ def _sorted(
     nodes: list[onnx.NodeProto], needed: set[int], producer: dict[str, int], model: str
 ) -> list[int]:
     """Kahn's algorithm; of several that could run, the one that comes first in the file."""
-    waits = {n: {producer[i] for i in _reads(nodes[n]) if i in producer} for n in needed}
+    waits = {n: {producer[i] for i in names_read(nodes[n]) if i in producer} for n in needed}
     readers: dict[int, list[int]] = {n: [] for n in needed}
     for number, sources in waits.items():
         for source in sources:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
+from minidlc.frontend.onnx.order import subgraphs
 from minidlc.support.errors import OnnxImportError, nearest
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
@@ -59,8 +59,9 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, str]:
         folder = path.parent
         model = _parse(_read_file(path), name)
     _check_is_onnx(model, name)
-    _check_names(model.graph, name)
-    return _with_functions(_with_weights(model, name, folder), name), name
+    for graph in _graphs(model):
+        _check_names(graph, name)
+    return _with_weights(model, name, folder), name
 
 
 def _read_file(path: Path) -> bytes:
@@ -166,16 +167,28 @@ def _check_is_onnx(model: onnx.ModelProto, name: str) -> None:
         raise OnnxImportError(text, hint=hint, code="MDLC0106")
 
 
-def _check_names(graph: onnx.GraphProto, name: str) -> None:
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
+    """The graph, the model's functions, and every subgraph inside."""
+    found: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    for graph in found:  # grows on the way
+        for node in graph.node:
+            found += subgraphs(node)
+    return found
+
+
+def _check_names(graph: onnx.GraphProto | onnx.FunctionProto, name: str) -> None:
     """Names must be text: protobuf hands out bytes where they are no UTF-8."""
     texts: list[object] = [graph.name]
     for node in graph.node:
         texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
         texts += [a.name for a in node.attribute]
-    texts += [t.name for t in graph.initializer]
-    for info in (*graph.input, *graph.output):
-        dims = info.type.tensor_type.shape.dim
-        texts += [info.name, *(d.dim_param for d in dims)]
+    if isinstance(graph, onnx.FunctionProto):
+        texts += [*graph.input, *graph.output, graph.domain]
+    else:
+        texts += [t.name for t in graph.initializer]
+        for info in (*graph.input, *graph.output):
+            dims = info.type.tensor_type.shape.dim
+            texts += [info.name, *(d.dim_param for d in dims)]
     if not all(isinstance(text, str) for text in texts):
         text = f"{name} is damaged: a name in it is no UTF-8 text"
         raise OnnxImportError(text, hint="copy or download it again", code="MDLC0105")
@@ -199,14 +212,3 @@ def _with_weights(model: onnx.ModelProto, name: str, folder: Path | None) -> onn
         hint = f"the files lie beside the model, in {folder.resolve()}"
         raise OnnxImportError(text, hint=hint, code="MDLC0111") from None
     return copy
-
-
-def _with_functions(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model with its local functions inlined."""
-    if not model.functions:
-        return model
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as e:  # RuntimeError and onnx's own
-        text = f"{name}: its local functions cannot be inlined: {e}"
-        raise OnnxImportError(text, code="MDLC0106") from None

@@ -13,7 +13,7 @@ import math
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from minidlc.expr.types import DTYPES, Array, DType, dtype
+from minidlc.expr.types import DTYPES, Array, DType, TensorType, dtype
 from minidlc.support.errors import CompileError, OnnxImportError
 from minidlc.support.locations import OnnxLoc
 
@@ -83,3 +83,9 @@ def tensor(value: Array, name: str) -> onnx.TensorProto:
     """The array as an initializer."""
     kind = dtype(value.dtype)
     return helper.make_tensor(name, ONNX_TYPES[kind.name], value.shape, value.tobytes(), raw=True)
+
+
+def value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
+    """Name, element type and shape, as ONNX describes inputs and outputs."""
+    dims = [d if isinstance(d, int) else str(d) for d in type.shape]
+    return helper.make_tensor_value_info(name, ONNX_TYPES[type.dtype.name], dims)

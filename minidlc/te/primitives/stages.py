@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from minidlc.expr.index import Cond, Index, Var, substitute
-from minidlc.expr.nodes import Expr, Load, Reduce, Select, const, map_indices, rewrite
+from minidlc.expr.nodes import Expr, Load, Reduce, Select, const
 from minidlc.expr.types import TensorType
+from minidlc.expr.walk import map_indices, rewrite
 from minidlc.loop.nodes import Scope
 from minidlc.support.errors import ScheduleError, nearest
 from minidlc.support.names import Names

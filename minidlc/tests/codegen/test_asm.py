@@ -56,3 +56,9 @@ def test_loops_of_arm() -> None:
 def test_no_loop() -> None:
     assert inner_loops("f:\n\tretq\n") == []
     assert count("").instructions == 0
+
+
+def test_an_array_that_starts_at_rbp_is_no_spill() -> None:
+    array = "\tvbroadcastss\t-1596(%rbp,%r9,4), %ymm13\n\tvmovss\t(%rbp), %xmm8\n"
+    frame = "\tvmovaps\t-64(%rbp), %ymm13\n"
+    assert (count(array).spills, count(frame).spills) == (0, 1)

@@ -61,7 +61,9 @@ def test_inner_loop_is_fma_without_spills(width: int) -> None:
         assert busiest.fma == rows * vectors
     assert busiest.spills == 0
     assert busiest.calls == 0
-    assert busiest.instructions < 2 * rows * vectors
+    # with AVX2 a broadcast is an instruction of its own, with AVX-512 part of the FMA
+    broadcasts, loads, loop = rows, vectors, 4
+    assert busiest.instructions <= rows * vectors + broadcasts + loads + loop
 
 
 @pytest.mark.parametrize("width", WIDTHS)

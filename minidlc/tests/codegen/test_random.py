@@ -33,13 +33,14 @@ class Program:
         n = self.n
         near = ["A[i, j]", "B[j]", "D[j, i]", "A[i, 0]", f"A[i, {n - 1} - j]", sums]
         far = [f"B[(j + 3)%{n}]", "B[j//2]", f"B[min(j + 1, {n - 1})]"]
-        return self.r.choice(near + far)
+        found = [f"B[at(P[j], {n})]", f"A[i, at(P[j], {n})]", f"A[at(P[i%{n}], {self.rows}), j]"]
+        return self.r.choice(near + far + found)
 
     def lazy(self, sums: str) -> str:
         """A select whose condition keeps its load in bounds."""
         by = self.r.choice([-2, -1, 1, 2])
         j = f"j + {by}" if by > 0 else f"j - {-by}"
-        load = self.r.choice([f"B[{j}]", f"A[i, {j}]", f"D[{j}, i]"])
+        load = self.r.choice([f"B[{j}]", f"A[i, {j}]", f"D[{j}, i]", f"B[at(P[{j}], {self.n})]"])
         cond = f"{self.n - 1} - ({j}) >= 0" if by > 0 else f"{j} >= 0"
         if self.r.random() < 0.3:
             cond += f" and i - {self.r.choice([0, 1])} >= 0"
@@ -76,6 +77,7 @@ class Program:
     def text(self) -> str:
         t, rows, n = self.dtype, self.rows, self.n
         head = f"def k(A: {t}[{rows}, {n}], B: {t}[{n}], D: {t}[{n}, {rows}], S: {t}[{rows}], "
+        head += f"P: i64[{n}], "
         kind = self.r.choice(["serial", "parallel", "unrolled"])
         lines = [head + f"C: {t}[{rows}, {n}]):", f"    for i in {kind}(0, {rows}):"]
         scope = self.r.choice(["stack", "arena", "register", None])
@@ -88,7 +90,8 @@ class Program:
         if self.r.random() < 0.5:
             lines.append("        for k in serial(0, 3):")
             lines += self.over_j([f"t[j] = t[j] + {self.value(1)}"], 3)
-        lines += self.over_j([f"C[i, j] = t[j] + {self.value(1)}"], 2)
+        found = "j" if scope == "register" else self.r.choice(["j", f"at(P[j], {self.n})"])
+        lines += self.over_j([f"C[i, j] = t[{found}] + {self.value(1)}"], 2)
         if self.r.random() < 0.5:
             lines.append(f"        S[i] = {self.constant()}")
             lines += self.over_j(["S[i] = S[i] + t[j]"], 2)
@@ -100,6 +103,11 @@ class Program:
         if self.r.random() < 0.3:
             cond = self.r.choice(["j - 1", f"{self.n // 2} - j", "i - 1"])
             body = [f"if {cond} >= 0:", "    " + body[0]]
+        elif self.r.random() < 0.3:
+            test = self.r.choice(["A[i, j] > B[j]", "B[0] < A[i, 0]", "P[j] > index(i)"])
+            body = [f"if {test}:", "    " + body[0]]
+        elif self.r.random() < 0.2:
+            body = [f"C[i, at(P[j], {self.n})] = {self.value(2)}"]
         lines = self.over_j(body, 2)
         if self.r.random() < 0.5:
             op, e = self.r.choice("+<>"), self.value(1, "B[j]")

@@ -40,5 +40,5 @@ def test_a_large_product_is_mostly_multiply_adds():
     (kernel,) = mc.compile(mc.Graph.of("gemm", [a, b], [a @ b]), threads=1).kernels
     loop = main_loop(kernel)
     assert loop.spills == 0
-    assert loop.fma >= 16
+    assert loop.fma >= (16 if mc.target.host().registers >= 32 else 12)
     assert loop.fma >= 0.5 * loop.instructions

@@ -48,7 +48,8 @@ def _with(line: str) -> str:
         (_with("B[i] = 0.0"), "MDLC0321", "unknown buffer 'B'", 3),
         (_with("A[j, 0] = 0.0"), "MDLC0321", "no loop variable 'j' here", 3),
         (_with("A[i, 0] = n[i]"), "MDLC0325", "A holds f32, the value is i32", 3),
-        (_with("if A[i, 0] > 0.0: pass"), "MDLC0322", "not a position: A[i, 0]", 3),
+        (_with("if A[i, 0]: pass"), "MDLC0325", "if tests a f32", 3),
+        (_with("if i: pass"), "MDLC0323", "not a condition on positions: i", 3),
     ],
 )  # fmt: skip
 def test_errors_have_a_place(text: str, code: str, message: str, line: int) -> None:

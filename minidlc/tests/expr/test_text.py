@@ -22,7 +22,8 @@ from minidlc.expr.nodes import (
     Reduce,
     Select,
 )
-from minidlc.expr.text import parse_expr, parse_index, print_expr
+from minidlc.expr.printing import print_expr
+from minidlc.expr.text import parse_expr, parse_index
 from minidlc.expr.types import DTYPES, DType, bool_, f32, f64, i32, u8
 from minidlc.support.errors import ParseError
 from minidlc.tests.expr.test_index import random_index

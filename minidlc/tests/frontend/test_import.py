@@ -80,7 +80,7 @@ def test_noop_with_empty_axes_keeps_the_shape() -> None:
 
 
 def test_clip() -> None:
-    # FAULTS 80, 32
+    # FAULTS 80, 32; opset 6 in test_legacy.py
     x = np.array([-1, 5, np.nan], F)
     same(run(node("Clip", "x", "y", min=0.0, max=3.0), {"x": x}, opset=6 + 1), [0, 3, np.nan])
     low, high = {"lo": F(0)}, {"hi": F(3)}

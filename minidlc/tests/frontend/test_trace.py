@@ -120,6 +120,23 @@ def test_a_method_means_what_it_means_in_numpy(name):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def test_the_results_of_an_op_with_several_are_unpacked():
+    def fn(x):
+        pair = mc.topk(x, k=2)
+        values, places = pair
+        assert len(pair) == 2
+        return values, places, pair[0], pair[-1]
+
+    got = mc.interpret(mc.trace(fn, mc.f32[4, 8]), [X])
+    with mc.eager():
+        eager = fn(mc.tensor(X))
+    for g, e, s in zip(got, eager, mc.interpret(mc.script(fn, mc.f32[4, 8]), [X]), strict=True):
+        np.testing.assert_array_equal(g, e)
+        np.testing.assert_array_equal(s, e)
+    with pytest.raises(TypeRuleError, match="result 2 of an op with 2"):
+        mc.trace(lambda x: mc.topk(x, k=2)[2], mc.f32[4, 8])
+
+
 def test_type_and_shape_are_known():
     x = mc.Input("x", mc.f32["N", 3])
     assert (x.dtype, x.ndim, str(x.shape[0]), x.shape[1]) == (mc.f32, 2, "N", 3)
@@ -143,6 +160,8 @@ NEED_ELEMENTS = {
     "unpacking": (lambda x: (lambda a, b: a)(*x), "MDLC0212", "iterated over"),
     "index": (lambda x: x[0], "MDLC0212", "indexed"),
     "assignment": (item_assignment, "MDLC0212", "cannot be changed"),
+    "equals": (lambda x: x == 3.0, "MDLC0212", "`==` with numbers"),
+    "equals an array": (lambda x: x != X, "MDLC0212", r"np\.not_equal|`==` with numbers"),
     "in": (lambda x: 3 in x, "MDLC0212", "`in`"),
     "range": (lambda x: range(x), "MDLC0212", "index or a size"),
     "ufunc": (lambda x: np.exp(x), "MDLC0212", r"np\.exp"),

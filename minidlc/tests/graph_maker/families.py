@@ -24,6 +24,24 @@ from minidlc.tests.graph_maker.facts import (
     total,
     union,
 )
+from minidlc.tests.graph_maker.heavy import (
+    attention,
+    composite_reduction,
+    conv_transpose,
+    normalization,
+)
+from minidlc.tests.graph_maker.moving import (
+    choosing,
+    gathering,
+    ordering,
+    padding,
+    repeating,
+    resizing,
+    running,
+    scattering,
+    slicing,
+    splitting,
+)
 from minidlc.tests.graph_maker.pointwise import (
     binary,
     chain,
@@ -296,4 +314,18 @@ FAMILIES: tuple[Callable[[Maker], None], ...] = (
     concat,
     gate,
     rewritable,
+    slicing,
+    splitting,
+    padding,
+    repeating,
+    gathering,
+    scattering,
+    ordering,
+    running,
+    resizing,
+    choosing,
+    normalization,
+    attention,
+    conv_transpose,
+    composite_reduction,
 )

@@ -23,8 +23,10 @@ from minidlc.ops.conv import Conv
 from minidlc.ops.norm import BatchNorm
 from minidlc.ops.normalization import LayerNorm
 from minidlc.ops.padding import Pad
-from minidlc.ops.pool import AveragePool
+from minidlc.ops.pool import AveragePool, MaxPool
 from minidlc.ops.reduction import Max, Softmax, Sum
+from minidlc.ops.resize import Resize
+from minidlc.ops.scans import Cumsum
 from minidlc.ops.shape import Flatten, Reshape
 from minidlc.ops.slicing import Slice
 from minidlc.ops.unary import Round, Sign
@@ -67,6 +69,8 @@ ROWS: list[tuple[str, Op, tuple[Any, ...], Any]] = [
      F([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(F(1.25 + 1e-5))),
     ("43 flatten 0", Flatten(0), (np.zeros((2, 3, 4), F),), np.zeros((1, 24), F)),
     ("43 flatten -1", Flatten(-1), (np.zeros((2, 3, 4), F),), np.zeros((6, 4), F)),
+    ("45 tvm#19437", Cumsum(1), (F([[1, 2], [3, 4]]),), F([[1, 3], [3, 7]])),
+    ("45 exclusive, reverse", Cumsum(-1, True, True), (f(1, 2, 3),), f(5, 3, 0)),
     ("52 reshape", Reshape((2, -1)), (np.zeros((2, 3, 4), F),), np.zeros((2, 12), F)),
     ("52 allowzero", Reshape((0, 3)), (np.zeros((0, 3), F),), np.zeros((0, 3), F)),
     ("54 tvm#19532", Slice((0,), (5,), (), (-1,)), (np.arange(10, dtype=F),), np.zeros(0, F)),
@@ -77,12 +81,19 @@ ROWS: list[tuple[str, Op, tuple[Any, ...], Any]] = [
     ("57 sum axis 1", Sum((1,), False), (np.zeros((2, 0), F),), f(0, 0)),
     ("59 no window starts in the pad", AveragePool((1, 1), (2, 2), ceil_mode=True),
      (np.ones((1, 1, 4, 4), F),), np.ones((1, 1, 2, 2), F)),
+    ("59 nor for a maximum", MaxPool((1, 1), (2, 2), ceil_mode=True),
+     (-np.ones((1, 1, 4, 4), F),), -np.ones((1, 1, 2, 2), F)),
     ("61 pytorch#183528", AveragePool((3, 3), (2, 2), (1, 1, 1, 1), (), True, True), (GRID,),
      F([[14 / 9, 30 / 9, 12 / 6], [57 / 9, 99 / 9, 36 / 6], [27 / 6, 45 / 6, 16 / 4]])[None, None]),
     ("63 onnxscript#754", AveragePool((3, 3), (2, 2), ceil_mode=True), (GRID,),
      F([6, 7.5, 12, 13.5]).reshape(1, 1, 2, 2)),
     ("64 onnx#2043", Conv(dilations=(2,), pads=(2, 2)),
      (np.ones((1, 1, 7), F), np.ones((1, 1, 3), F)), f(2, 2, 3, 3, 3, 2, 2).reshape(1, 1, 7)),
+    ("67 tvm#19500", Resize((1.5, 1.5)), (np.arange(9, dtype=F).reshape(3, 3),),
+     F([[0, 0, 1, 2], [0, 0, 1, 2], [3, 3, 4, 5], [6, 6, 7, 8]])),
+    ("69 ort#5151", Resize((), (3, 2, 4), nearest_mode="ceil"),
+     (np.arange(12, dtype=F).reshape(3, 2, 2),),
+     np.arange(12, dtype=F).reshape(3, 2, 2)[:, :, [0, 1, 1, 1]]),
     ("79 tvm#19818", BatchNorm(0.0), (F([[5]]), f(1), f(0), f(3), f(4)), F([[1]])),
 ]  # fmt: skip
 IDS = [row[0] for row in ROWS]

@@ -110,6 +110,33 @@ def resample(n: int, m: int) -> Case:
     return Case("resample", (c, d), {"X": x}, {"c": c_, "d": b_.max(0)})
 
 
+def lookups(n: int, m: int, count: int) -> Case:
+    """Rows and elements at positions that are values, many of them outside; two outputs."""
+    X, ids = te.placeholder(f32[n, m], "X"), te.placeholder(i32[count], "ids")
+    p = te.compute(
+        (n + 2, m),
+        lambda i, j: te.select(
+            (i >= 1) & (i <= n), X[i - 1, j] * 2.0, te.cast("f32", te.index(i + j))
+        ),
+        name="p",
+    )
+    w = te.compute((count,), lambda i: te.cast("i64", ids[i]) + 1, name="w")
+    g = te.compute((count, m), lambda i, j: te.lookup(p, w[i], j) + 1.0, name="g")
+    h = te.compute(
+        (count, m), lambda i, j: te.lookup(g, w[i], w[j % count]) - te.lookup(p, w[i], j), name="h"
+    )
+    k = te.reduce_axis(count, "k")
+    s = te.compute((m,), lambda j: te.sum(te.lookup(p, w[k], j) * h[k, j], k), name="s")
+    x, places = numbers((n, m), 1), numbers((count,), 2, np.int32)
+    p_ = np.add.outer(np.arange(n + 2), np.arange(m)).astype(np.float32)
+    p_[1:-1] = x * 2
+    w_ = places + 1
+    rows = p_[w_.clip(0, n + 1)]
+    columns = w_[np.arange(m) % count].clip(0, m - 1)
+    h_ = (rows + 1)[np.ix_(w_.clip(0, count - 1), columns)] - rows
+    return Case("lookups", (h, s), {"X": x, "ids": places}, {"h": h_, "s": (rows * h_).sum(0)})
+
+
 def random_case(rng: random.Random) -> Case:
     """One of the programs, at sizes of 1 to 13 with at most a few thousand steps."""
 
@@ -127,5 +154,6 @@ def random_case(rng: random.Random) -> Case:
         convolution,
         lambda: softmax(size(5), size(13)),
         lambda: resample(size(5), size(5)),
+        lambda: lookups(size(5), size(9), size(5)),
     ]
     return rng.choice(makers)()

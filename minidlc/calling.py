@@ -1,0 +1,177 @@
+"""The arguments of a call: matched with the inputs by name, each array checked.
+
+    bind_inputs(graph, (x,), {"w": w})              # dense arrays in the order of the inputs
+    check_out(graph, inputs, [y])                   # what `out=` must be
+
+Reads what the caller gave, writes arrays that native code can take; everything else is a CallError
+that says what would fit. Treated in course chapter 05_codegen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from minidlc.expr.types import Array, DType, TensorType, dtype
+from minidlc.graph import Graph
+from minidlc.support.arguments import expect
+from minidlc.support.errors import CallError, CompileError, nearest
+from minidlc.support.locations import Loc, OnnxLoc, caller
+
+
+def bind_inputs(graph: Graph, arrays: Sequence[object], named: Mapping[str, object]) -> list[Array]:
+    """Match arguments with the graph's inputs and check each; returns dense arrays in order."""
+    given = match_arguments(graph.name, graph.inputs, arrays, named)
+    return [_check_input(i.name, i.type, given[i.name]) for i in graph.inputs]
+
+
+class Parameter(Protocol):
+    """An input, as far as calls look at it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+        ...
+
+    @property
+    def type(self) -> object:
+        """What messages print."""
+        ...
+
+    @property
+    def loc(self) -> Loc | None:
+        """Where it was declared: an OnnxLoc holds its ONNX name, which calls may use too."""
+        ...
+
+
+def match_arguments(
+    model: str,
+    inputs: Sequence[Parameter],
+    arrays: Sequence[object],
+    named: Mapping[str, object],
+) -> dict[str, object]:
+    """Input name → argument; CallError (MDLC0902) for one missing, unknown or given twice."""
+
+    def refusal(message: str, hint: str | None = None) -> CallError:
+        return CallError(
+            f"{model}: {message}",
+            loc=caller(),
+            notes=[f"{i.name}: {i.type}" for i in inputs],
+            hint=hint or "one array for each input, by position, by name or as one dict",
+            code="MDLC0902",
+        )
+
+    if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+        arrays, named = (), dict(arrays[0])  # pyright: ignore[reportUnknownArgumentType]
+    names = [i.name for i in inputs]
+    if len(arrays) > len(names):
+        raise refusal(f"takes {len(names)} inputs, got {len(arrays)}")
+    given = dict(zip(names, arrays, strict=False))
+    aliases: dict[str, str] = {}
+    if not named.keys() <= set(names):  # then all are ONNX names, where there are such
+        aliases = {i.loc.node: i.name for i in inputs if isinstance(i.loc, OnnxLoc)}
+    for key, array in named.items():
+        name = aliases.get(key, key)
+        if name not in names:
+            raise refusal(f"unknown input {key!r}", nearest(key, names))
+        if name in given:
+            raise refusal(f"input {key!r} given twice")
+        given[name] = array
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise refusal(f"missing input {missing[0]!r}")
+    return given
+
+
+def checked_array(name: str, element: DType, expected: object, thing: object) -> Array:
+    """`thing` as an array; CallError if it is none (MDLC0901), or of other elements (0903)."""
+    try:
+        array = np.asarray(thing)
+    except (ValueError, TypeError):  # lists of different lengths
+        array = np.asarray(None)
+    try:
+        got = dtype(array.dtype)
+    except CompileError:
+        what = f"not an array: {type(thing).__name__}"
+        if isinstance(thing, np.ndarray):
+            what = f"elements of {array.dtype}, which is no element type of this machine"
+        raise CallError(
+            f"input {name!r}: {what}",
+            loc=caller(),
+            hint=f"a NumPy array of {expected}, in this machine's byte order",
+        ) from None
+    if got != element:
+        raise CallError(
+            f"input {name!r}: expected {expected}, got element type {got}",
+            loc=caller(),
+            hint=f"{name}.astype({element.numpy.name!r})",
+            code="MDLC0903",
+        )
+    return array
+
+
+def other_shape(name: str, expected: TensorType, shape: object) -> CallError:
+    """The error (MDLC0904) for an array of another shape than compiled for."""
+    return CallError(
+        f"input {name!r}: expected {expected}, got shape {shape}",
+        loc=caller(),
+        hint="compile for this shape, or reshape the array",
+        code="MDLC0904",
+    )
+
+
+def _check_input(name: str, expected: TensorType, thing: object) -> Array:
+    array = checked_array(name, expected.dtype, expected, thing)
+    if array.shape != expected.dims:
+        raise other_shape(name, expected, array.shape)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def check_values(graph: Graph, inputs: Sequence[Array], values: Mapping[str, Array]) -> None:
+    """Refuse another value of an input than the graph was compiled for (MDLC0916)."""
+    if not values:
+        return
+    for array, i in zip(inputs, graph.inputs, strict=True):
+        known = values.get(i.name)
+        if known is not None and array.tobytes() != known.tobytes():
+            raise CallError(
+                f"input {i.name!r}: compiled for {known.tolist()}, got {array.tolist()}",
+                loc=caller(),
+                hint="its value decides shapes; call what compile returned instead",
+                code="MDLC0916",
+            )
+
+
+def check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> None:
+    """`out` must hold one writable dense array for each output, sharing memory with nothing."""
+    expect("a call", "out", out, list, tuple, np.ndarray, hint="one array for each output")
+    wanted = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
+    fitting = len(out) == len(wanted) and all(
+        isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]
+        and array.dtype == t.dtype.numpy
+        and array.shape == t.dims
+        and array.flags.c_contiguous
+        and array.flags.aligned
+        and array.flags.writeable
+        for array, t in zip(out, wanted, strict=True)
+    )
+    if not fitting:
+        raise CallError(
+            f"out: expected writable dense arrays of types {', '.join(map(str, wanted))}",
+            loc=caller(),
+            notes=tuple(f"got {np.asarray(a).dtype}{list(np.shape(a))}" for a in out),
+            hint="np.empty of each type",
+            code="MDLC0905",
+        )
+    # kernels are compiled on the promise that what they write overlaps nothing they read
+    arrays = [*inputs, *out]
+    for k, array in enumerate(out, len(inputs)):
+        if any(np.may_share_memory(array, other) for other in arrays[:k]):
+            raise CallError(
+                "out: shares memory with an input or another output",
+                loc=caller(),
+                hint="give each output an array of its own",
+                code="MDLC0906",
+            )

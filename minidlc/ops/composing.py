@@ -1,0 +1,44 @@
+"""Steps that ops made of other ops share: casts and reshapes where they change something.
+
+    cast_to(x, f32)                                 # x itself if it holds f32
+    reshaped(x, (2, 6))                             # x itself if it has this shape
+    narrowed(apply("sqrt", in_wide(x)), x)          # f16: computed in f32, rounded once
+    scalar(-np.inf, f32)                            # a constant of rank 0
+
+Reads and writes values of the graph. Treated in course chapter 01_graph_ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidlc.expr.types import DType
+from minidlc.graph.graph import Constant, Value, apply, tensor_type
+from minidlc.ops.elementwise import wide
+
+
+def cast_to(x: Value, element: DType) -> Value:
+    """The value with elements of this type."""
+    return x if tensor_type(x).dtype == element else apply("cast", x, to=element)
+
+
+def in_wide(x: Value) -> Value:
+    """The value in the type it is computed in: f32 for f16 and bf16 (graph side of `widened`)."""
+    return cast_to(x, wide(tensor_type(x).dtype))
+
+
+def narrowed(y: Value, like: Value) -> Value:
+    """`y` rounded to the element type of `like`."""
+    return cast_to(y, tensor_type(like).dtype)
+
+
+def reshaped(x: Value, shape: Sequence[int]) -> Value:
+    """The value in this shape."""
+    return x if tensor_type(x).shape == tuple(shape) else apply("reshape", x, shape=tuple(shape))
+
+
+def scalar(number: float, element: DType) -> Constant:
+    """A constant without axes."""
+    return Constant("c", np.array(number, element.numpy))

@@ -1,0 +1,107 @@
+"""The determinant of square matrices: det.
+
+    apply("det", x)                                 # f32[5, 3, 3] -> f32[5]
+
+Elimination with row exchanges: which row is taken depends on values, so the loops are written by
+hand. Treated in course chapter 04_schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidlc.expr.types import TensorType
+from minidlc.graph.op import Example, Op, register_op
+from minidlc.loop.nodes import LoopFunction
+from minidlc.loop.text import parse_function
+from minidlc.ops import rules, samples
+from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.rules import Values
+
+_MATRIX = """
+a = alloc({element}[{n}, {n}], "arena")
+product = alloc({element}[1], "stack")
+kept = alloc({element}[1], "stack")
+best = alloc(i64[1], "stack")
+for i in serial(0, {n}):
+    for j in serial(0, {n}):
+        a[i, j] = cast("{element}", x[{batch}i, j])
+product[0] = {element}(1)
+for k in serial(0, {n}):
+    best[0] = index(k)
+    for i in serial(0, {n} - 1 - k):
+        if abs(a[i + k + 1, k]) > abs(a[at(best[0], {n}), k]):
+            best[0] = index(i + k + 1)
+    product[0] = where(best[0] == index(k), product[0], product[0] * {element}(-1))
+    for j in serial(0, {n}):
+        kept[0] = a[k, j]
+        a[k, j] = a[at(best[0], {n}), j]
+        a[at(best[0], {n}), j] = kept[0]
+    product[0] = product[0] * a[k, k]
+    for i in serial(0, {n} - 1 - k):
+        kept[0] = where(a[k, k] == {element}(0), {element}(0), a[i + k + 1, k] / a[k, k])
+        for j in serial(0, {n}):
+            a[i + k + 1, j] = a[i + k + 1, j] - kept[0] * a[k, j]
+y[{result}] = cast("{out}", product[0])
+"""
+
+
+@register_op
+@dataclass(frozen=True)
+class Det(Op):
+    """det(x)[…] = the determinant of the matrix x[…, :, :]; of a matrix without elements it is 1.
+
+    f16 and bf16 are computed in f32 and rounded once.
+    """
+
+    onnx = "Det"
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, "float", x)
+        if x.rank < 2 or not rules.same_dim(x.shape[-1], x.shape[-2]):
+            rules.fail(self, f"takes square matrices, got {x}", rules.DIMS)
+        return x.with_shape(x.shape[:-2])
+
+    def reference(self, x: Values) -> Values:
+        return np.asarray(np.linalg.det(widened(x))).astype(x.dtype)
+
+    def loops(self, x: TensorType) -> LoopFunction:
+        y = self.type_rule(x)
+        lines = [f"def {self.name}(x: {x}, y: {y}):"]
+        batch = [f"b{d}" for d in range(y.rank)]
+        if y.size:
+            for depth, (name, extent) in enumerate(zip(batch, y.dims, strict=True), 1):
+                lines.append("    " * depth + f"for {name} in serial(0, {extent}):")
+            text = _MATRIX.format(
+                element=wide(x.dtype), out=x.dtype, n=x.dims[-1],
+                batch="".join(f"{b}, " for b in batch), result=", ".join(batch) or "()",
+            )  # fmt: skip
+            if not x.dims[-1]:
+                text = text[text.index("y[") :].replace("product[0]", f"{wide(x.dtype)}(1)")
+            lines += ["    " * (len(batch) + 1) + line for line in text.strip().splitlines()]
+        else:
+            lines.append("    pass")
+        return parse_function("\n".join(lines))
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Every size from 0, batches, singular matrices, a zero pivot, element types."""
+        for shape in (
+            (1, 1),
+            (2, 2),
+            (3, 3),
+            (7, 7),
+            (5, 3, 3),
+            (2, 3, 4, 4),
+            (0, 2, 2),
+            (2, 0, 0),
+        ):
+            yield Example(cls(), (samples.array(shape),), 1e-4, 1e-4)
+        rows = [[[0, 1], [1, 0]], [[1, 2], [2, 4]], [[0, 0], [0, 0]], [[0, 2], [0, 3]]]
+        yield Example(cls(), (np.array(rows, np.float32),), 1e-5, 1e-6)
+        yield Example(cls(), (np.eye(5, dtype=np.float32)[[4, 0, 1, 2, 3]],), 1e-5, 1e-6)
+        for element, bound in (("f64", 1e-11), ("f16", 1e-2), ("bf16", 5e-2)):
+            yield Example(cls(), (samples.array((3, 4, 4), element),), bound, bound)

@@ -1,0 +1,134 @@
+"""Running sums and products along one axis: cumsum, cumprod.
+
+    apply("cumsum", x, axis=1)                      # 1 2 3 -> 1 3 6
+    apply("cumsum", x, axis=1, exclusive=True)      # 1 2 3 -> 0 1 3
+    apply("cumprod", x, axis=0, reverse=True)       # from the last element to the first
+
+Each element needs the one before it, which no tensor expression can say: the loops are written by
+hand, serial along the axis, the columns beside it in vectors. Treated in course chapter
+04_schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from minidlc.expr.types import TensorType
+from minidlc.graph.op import Example, Op, register_op
+from minidlc.loop.nodes import LoopFunction
+from minidlc.loop.text import parse_function
+from minidlc.ops import rules, samples
+from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.rules import Values
+
+COLUMNS = 16  # columns that are summed side by side, in the vectors of any target
+SHARED_WORK = 1 << 16  # elements: below, a fork costs more than it gains
+
+
+@dataclass(frozen=True)
+class Scan(Op):
+    """Base: the result of `combine` over all elements up to this one along `axis`.
+
+    With `exclusive` without this one; with `reverse` from the end. f16 and bf16 are computed in
+    f32 and rounded once.
+    """
+
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+    start: ClassVar[int]  # the result of no elements
+    sign: ClassVar[str]  # the operator of the loops
+    numpy: ClassVar[Callable[..., Any]]  # np.cumsum or np.cumprod
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, rules.NUMBERS, x)
+        rules.axis(self, self.axis, x.rank)
+        return x
+
+    def reference(self, x: Values) -> Values:
+        v = np.flip(widened(x), self.axis) if self.reverse else widened(x)
+        v = np.moveaxis(v, self.axis, 0)
+        y = np.asarray(type(self).numpy(v, axis=0, dtype=v.dtype))
+        if self.exclusive:
+            y = np.concatenate([np.full_like(y[:1], self.start), y[:-1]])
+        y = np.moveaxis(y, 0, self.axis)
+        return (np.flip(y, self.axis) if self.reverse else y).astype(x.dtype)
+
+    def loops(self, x: TensorType) -> LoopFunction:
+        lines = self._lines(x) if x.size else ["    pass"]
+        return parse_function("\n".join([f"def {self.name}(x: {x}, y: {x}):", *lines]))
+
+    def _lines(self, x: TensorType) -> list[str]:
+        """For each row (and each chunk of its columns) the total so far, step by step."""
+        axis, last = rules.axis(self, self.axis, x.rank), x.rank - 1
+        rows = [(f"i{d}", n) for d, n in enumerate(x.dims) if d not in (axis, last)]
+        where, lanes = [f"i{d}" for d in range(x.rank)], "1"
+        if axis < last:
+            rows.append(("chunk", -(-x.dims[last] // COLUMNS)))
+            where[last] = f"{COLUMNS} * chunk + lane"
+            lanes = f"min({COLUMNS}, {x.dims[last]} - {COLUMNS} * chunk)"
+        where[axis] = f"{x.dims[axis] - 1} - step" if self.reverse else "step"
+        place, element = ", ".join(where), wide(x.dtype)
+        take = f'total[lane] = total[lane] {self.sign} cast("{element}", x[{place}])'
+        give = f'y[{place}] = cast("{x.dtype}", total[lane])'
+        lane = f"for lane in vectorized(0, {lanes}):"
+        kinds = ["parallel" if x.size >= SHARED_WORK else "serial", *["serial"] * len(rows)]
+        heads = [f"for {v} in {k}(0, {n}):" for (v, n), k in zip(rows, kinds, strict=False)]
+        body = [
+            f'total = alloc({element}[{COLUMNS if axis < last else 1}], "stack")',
+            lane,
+            f"    total[lane] = {element}({self.start})",
+            f"for step in serial(0, {x.dims[axis]}):",
+            *(
+                line
+                for store in ((give, take) if self.exclusive else (take, give))
+                for line in (f"    {lane}", f"        {store}")
+            ),
+        ]
+        nest = ["    " * depth + head for depth, head in enumerate(heads, 1)]
+        return [*nest, *("    " * (len(heads) + 1) + line for line in body)]
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Each axis, both directions, with and without the element; sizes; element types."""
+        x = samples.array((3, 4, 5), low=-1.5, high=1.5)
+        for axis in (0, 1, 2, -1, -3):
+            for exclusive in (False, True):
+                for reverse in (False, True):
+                    yield Example(cls(axis, exclusive, reverse), (x,), 1e-5, 1e-5)
+        for shape, axis in (
+            ((1,), 0), ((37,), 0), ((5, 1), 1), ((1, 5), 0), ((6, 16), 0), ((5, 35), 0),
+            ((0, 3), 0), ((3, 0), 0), ((2, 3, 2, 17), 1),
+        ):  # fmt: skip
+            yield Example(cls(axis, shape[0] == 5), (samples.array(shape),), 1e-5, 1e-5)
+        for element in ("f64", "f16", "bf16", "i32", "i64", "i8", "u8", "u32"):
+            given = samples.array((7, 3), element, -2, 3)
+            yield Example(cls(0), (given,), **samples.tolerance(element))
+        special = np.array([1, np.inf, 2, np.nan, 3], np.float32)
+        yield Example(cls(0), (special,))
+        yield Example(cls(0, True, True), (special,))
+
+
+@register_op
+@dataclass(frozen=True)
+class Cumsum(Scan):
+    """cumsum(x)[i] = sum of x[j] over j <= i along `axis` (exclusive: j < i; reverse: j >= i)."""
+
+    start = 0
+    sign = "+"
+    numpy = np.cumsum
+
+
+@register_op
+@dataclass(frozen=True)
+class Cumprod(Scan):
+    """cumprod(x)[i] = product of x[j] over j <= i along `axis` (exclusive: <; reverse: >=)."""
+
+    start = 1
+    sign = "*"
+    numpy = np.cumprod
