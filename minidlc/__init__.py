@@ -12,7 +12,6 @@ same module: `mc.relu(x)`, `mc.softmax(x, axis=1)`. Read driver.py first.
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from minidlc.support.errors import CompileError as CompileError
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from minidlc.graph.eager import eager as eager
     from minidlc.graph.eager import tensor as tensor
     from minidlc.jitted import jit as jit
-    from minidlc.session import session as session
+    from minidlc.sessions import session as session
     from minidlc.transform import Pipeline as Pipeline
 
 __version__ = "0.1.0"
@@ -61,7 +60,7 @@ _HOME = {
     "interpret": "minidlc.graph",
     "verify": "minidlc.graph",
     "Pipeline": "minidlc.transform",
-    "session": "minidlc.session",
+    "session": "minidlc.sessions",
     "CompileError": "minidlc.support.errors",
     "use": "minidlc.driver",
     "DType": "minidlc.expr.types",
@@ -81,10 +80,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
     else:
-        try:
-            value = ops.functional(name)
-        except CompileError as error:  # Python's protocol for modules: hasattr() relies on it
-            raise AttributeError(str(error), name=name, obj=sys.modules[__name__]) from None
+        value = ops.functional(name)  # AttributeError if there is none: hasattr() relies on it
     globals()[name] = value
     return value
 

@@ -14,6 +14,7 @@ import io
 import sys
 import zipfile
 import zlib
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -30,6 +31,7 @@ from minidlc.graph import Graph, load_text, save_text
 from minidlc.graph.text import print_graph
 from minidlc.support.errors import CompileError, OptionError
 from minidlc.support.locations import PyLoc
+from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
 
 app = typer.Typer(
@@ -84,7 +86,7 @@ def compile_command(
     passes: Passes = None,
 ) -> None:
     """Compile a model and report its kernels and memory."""
-    exe = _compile(model, shape, threads, opt_level, passes)
+    exe = _known(_compile(model, shape, threads, opt_level, passes))
     out.print(str(exe.report()), markup=False)
 
 
@@ -104,7 +106,11 @@ def run(
 ) -> None:
     """Compile a model, run it once, print its outputs."""
     exe = _compile(model, shape, threads, opt_level, None)
-    arrays = _inputs(exe.source, inputs or [], seed)
+    declared = exe.declared if isinstance(exe, Template) else exe.source
+    given = _given(inputs or [], {i.name for i in declared.inputs})
+    if isinstance(exe, Template):
+        exe = exe.specialize(given)
+    arrays = _completed(given, exe.source, seed)
     results = exe.run_dict(**arrays)
     for name, array in results.items():
         out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
@@ -146,7 +152,7 @@ def show(
     passes: Passes = None,
 ) -> None:
     """Print one level of the compiled model: graph, te, trace, loops, llvm or asm."""
-    exe = _compile(model, shape, threads, opt_level, passes)
+    exe = _known(_compile(model, shape, threads, opt_level, passes))
     if level is Level.GRAPH and kernel is None:
         out.print(print_graph(exe.graph), markup=False, end="")
         return
@@ -188,15 +194,33 @@ def _shapes(given: list[str] | None) -> dict[str, int | tuple[int, ...]] | None:
     return shapes or None
 
 
-def _inputs(graph: Graph, given: list[str], seed: int) -> dict[str, Array]:
-    """Arrays for every input: from files, the rest random. Raises OptionError (MDLC1008)."""
+def _known(exe: mc.Executable) -> mc.Executable:
+    """It, if its sizes are known; OptionError (MDLC1008) says how to give them."""
+    if not isinstance(exe, Template):
+        return exe
+    symbol = next(iter(exe.declared.symbols), None)
+    raise OptionError(
+        f"{exe.declared.name} leaves sizes or values open",
+        notes=[f"{i.name}: {i}" for i in exe.declared.inputs],
+        hint=f"--shape {symbol}=4" if symbol else "`run` takes arrays, and compiles for them",
+        code="MDLC1008",
+    )
+
+
+def _given(files: list[str], names: set[str]) -> dict[str, Array]:
+    """The arrays in files, by input. Raises OptionError (MDLC1008)."""
     arrays: dict[str, Array] = {}
-    names = {i.name for i in graph.inputs}
-    for text in given:
+    for text in files:
         for name, array in _read_arrays(text, names).items():
             if name in arrays:
                 raise OptionError(f"--input {text!r}: {name!r} is given twice", code="MDLC1008")
             arrays[name] = array
+    return arrays
+
+
+def _completed(given: Mapping[str, Array], graph: Graph, seed: int) -> dict[str, Array]:
+    """An array for every input, random where none is given."""
+    arrays = dict(given)
     rng = np.random.default_rng(seed)
     for i in graph.inputs:
         if i.name not in arrays:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from minidlc import target as targets
 from minidlc.codegen.compile import compile_kernel, short_symbol
+from minidlc.codegen.control import has_long_loops
 from minidlc.codegen.entry import compile_entry
 from minidlc.codegen.workspace import workspace_bytes
 from minidlc.executable import CompiledKernel, Executable
@@ -29,10 +31,11 @@ from minidlc.runtime.module import ArraySpec, LoadedModule
 from minidlc.sources import Model, Shapes, is_static, open_source
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import MemoryLimitError, OptionError
+from minidlc.support.errors import MemoryLimitError, OptionError, nearest
 from minidlc.support.extension import use as use
 from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
+from minidlc.transform.canonicalize import Canonicalize
 
 
 def compile(
@@ -41,6 +44,7 @@ def compile(
     shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
+    precision: str = "default",
     target: targets.Target | None = None,
     pipeline: Pipeline | str | None = None,
     max_specializations: int = 10,
@@ -52,13 +56,14 @@ def compile(
     the value of an input decides them, each new signature is compiled at its first call, at most
     `max_specializations` of them. `threads`: cores a call may use (default: all). `opt_level`: 0 =
     mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = + fuse; 3 =
-    + fast schedules. `pipeline` replaces the passes: a Pipeline, or text such as "cse,dce", to
-    which mandatory passes are added. `max_bytes` bounds arena and constants together, and outputs.
-    Raises CompileError for a model or an option that does not fit.
+    + fast schedules. `precision`: "strict", "default" or "fast" (target.PRECISIONS says what each
+    allows). `pipeline` replaces the passes: a Pipeline, or text such as "cse,dce", to which
+    mandatory passes are added. `max_bytes` bounds arena and constants together, and outputs. Raises
+    CompileError for a model or an option that does not fit.
     """
     threads = _threads(threads)
-    target = _target(target)
-    passes = _pipeline(pipeline, opt_level)
+    target = replace(_target(target), precision=_precision(precision))
+    passes = _pipeline(pipeline, opt_level, precision)
     expect("compile", "max_bytes", max_bytes, int)
     most = _most(max_specializations)
 
@@ -118,6 +123,7 @@ def compile_graph(
             arena_bytes=program.plan.arena_bytes,
             threads=threads,
             checks=program.checks,
+            long_loops=has_long_loops(calls),
         )
     views = tuple(map(CompiledKernel, program.kernels, kernels))
     return Executable(graph, optimised, views, program, module, records, overrides)
@@ -171,7 +177,15 @@ def _target(target: targets.Target | None) -> targets.Target:
     return target
 
 
-def _pipeline(pipeline: Pipeline | str | None, opt_level: int) -> Pipeline:
+def _precision(precision: str) -> str:
+    known = tuple(targets.PRECISIONS)
+    if precision not in known:
+        text = f"precision: expected one of {', '.join(known)}, got {precision!r}"
+        raise OptionError(text, hint=nearest(str(precision), known), code="MDLC1006")
+    return precision
+
+
+def _pipeline(pipeline: Pipeline | str | None, opt_level: int, precision: str) -> Pipeline:
     if type(opt_level) is not int or not 0 <= opt_level <= 3:
         hint = "3 is the fastest code, 0 the plainest"
         raise OptionError(
@@ -182,6 +196,9 @@ def _pipeline(pipeline: Pipeline | str | None, opt_level: int) -> Pipeline:
         needed = (p for p in Pipeline.default(0).passes if p.name not in named.names)
         return Pipeline((*needed, *named.passes))
     if pipeline is None:
-        return Pipeline.default(opt_level)
+        passes = Pipeline.default(opt_level)
+        if precision == "fast" and "canonicalize" in passes.names:
+            passes = passes.replace("canonicalize", Canonicalize(rules="fast"))
+        return passes
     expect("compile", "pipeline", pipeline, Pipeline, str)
     return pipeline

@@ -19,7 +19,7 @@ import numpy as np
 from minidlc.calling import bind_inputs, check_out, check_values, other_shape
 from minidlc.codegen.compile import Kernel, run_kernel
 from minidlc.expr.types import Array, TensorType
-from minidlc.graph import Fused, Graph, Input, Node, OpKind, Value, print_graph
+from minidlc.graph import Constant, Fused, Graph, Input, Node, OpKind, Value, print_graph
 from minidlc.loop.nodes import LoopFunction
 from minidlc.lower import LoweredKernel, Program
 from minidlc.module_text import ModuleText
@@ -59,20 +59,21 @@ class CompiledKernel:
     @property
     def is_copy(self) -> bool:
         """True if it only copies a value: into an output, or into the state of a loop."""
-        return self.origin in self.lowered.inputs
+        return self.lowered.is_copy
 
     @property
     def graph(self) -> str:
         """The part of the graph that this kernel computes."""
         origin = self.origin
-        inputs = [
-            Input(v.name, v.type) for v in self.lowered.inputs if isinstance(v.type, TensorType)
-        ]
+        read: dict[Value, None] = dict.fromkeys(self.lowered.inputs)
+        if isinstance(origin, Node) and not self.is_copy:  # it may need no element of an input
+            read |= {v: None for v in origin.inputs if not isinstance(v, Constant | None)}
+        given = {v: Input(v.name, v.type) for v in read if isinstance(v.type, TensorType)}
+        inputs = list(given.values())
         if isinstance(origin, Node) and isinstance(origin.op, Fused) and not self.is_copy:
             return print_graph(origin.op.body)
         if not isinstance(origin, Node) or self.is_copy:
             return print_graph(Graph.of(self.name, inputs, inputs))
-        given = dict(zip(self.lowered.inputs, inputs, strict=True))
         arguments = tuple(None if v is None else given.get(v, v) for v in origin.inputs)
         return print_graph(Graph.of(self.name, inputs, [replace(origin, inputs=arguments)]))
 
@@ -115,6 +116,9 @@ class CompiledKernel:
     def run(self, arrays: Mapping[str, Array]) -> None:
         """Run the kernel alone: an array for each parameter of `loops`; results are written."""
         run_kernel(self.native, [arrays[p.name] for p in self.loops.params])
+
+    def __repr__(self) -> str:
+        return f"<kernel {self}>"
 
     def __str__(self) -> str:
         origin, what = self.origin, "copy"
@@ -164,6 +168,10 @@ class Executable:
     overrides: Mapping[str, int] = field(repr=False)
     values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     """Inputs whose value decided shapes: it was compiled for these."""
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{i.name}: {i.type}" for i in self.source.inputs)
+        return f"<{self.source.name}({inputs}), {len(self.kernels)} kernels>"
 
     @property
     def specializations(self) -> Mapping[str, Executable]:
@@ -220,6 +228,7 @@ class Executable:
 
     def where_from(self, instruction: str) -> Origin:
         """What an LLVM instruction came from; raises OptionError (MDLC1032): see provenance.py."""
+        expect("where_from", "instruction", instruction, str, hint="kernel:line, or the text")
         return self._provenance.where_from(instruction)
 
     def where_to(self, node: str) -> Destination:
@@ -249,7 +258,7 @@ class Executable:
         return Provenance(self.source, self.graph, kernels, self.passes)
 
     def __call__(
-        self, *arrays: object, out: Sequence[Array] | None = None, **named: object
+        self, /, *arrays: object, out: Sequence[Array] | None = None, **named: object
     ) -> list[Array]:
         """Run the model on inputs by position, by keyword, or as one dict.
 
@@ -258,7 +267,7 @@ class Executable:
         """
         return self._run(arrays, named, out)
 
-    def run_dict(self, *arrays: object, **named: object) -> dict[str, Array]:
+    def run_dict(self, /, *arrays: object, **named: object) -> dict[str, Array]:
         """Like a call; returns output name → array. The second of a name is `name_1`, and so on."""
         taken = Names()
         names = [taken.fresh(value.name) for value in self.source.outputs]

@@ -98,10 +98,11 @@ def jit(
 ) -> Any:
     """`fn` compiled at its first call, and again when something it relies on has changed.
 
-    A call takes arrays and Python values, in tuples, lists and dicts too, and returns what `fn`
-    returns with NumPy arrays for its tensors. `capture=mc.script` reads `if` and loops over tensors
-    from the source. `fallback="eager"` runs what cannot be captured op by op; by default it is a
-    TypeRuleError (MDLC0222). `max_specializations` executables are kept, the ones used last.
+    A call takes arrays and Python values, in tuples, lists and dicts too (`fn` gets copies of
+    these), and returns what `fn` returns with NumPy arrays for its tensors. `capture=mc.script`
+    reads `if` and loops over tensors from the source. `fallback="eager"` runs what cannot be
+    captured op by op; by default it is a TypeRuleError (MDLC0222). `max_specializations`
+    executables are kept, the ones used last.
     `options` go to `compile`. Also a decorator: `@jit`, `@jit(threads=1)`.
     """
     if fn is None:
@@ -122,6 +123,7 @@ class Jitted:
         options: Mapping[str, Any],
     ) -> None:
         expect("jit", "fn", fn, Callable)  # pyright: ignore[reportArgumentType]
+        expect("jit", "capture", capture, Callable)  # pyright: ignore[reportArgumentType]
         expect("jit", "max_specializations", max_specializations, int)
         _check_options(fallback, max_specializations, options)
         self.capture, self.fallback = capture, fallback
@@ -132,6 +134,7 @@ class Jitted:
         self._first: tuple[Guard, ...] = ()
         self._cache: OrderedDict[tuple[Guard, ...], Specialization] = OrderedDict()
         self._changes: Counter[str] = Counter()
+        self._methods: dict[str, Jitted] = {}
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
@@ -141,7 +144,7 @@ class Jitted:
         """What is kept now, the one used last at the end."""
         return tuple(self._cache.values())
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         """Run on these arguments; while something else is being traced, be part of it."""
         arguments = self._bound(args, kwargs)
         given = leaves(arguments)
@@ -157,13 +160,24 @@ class Jitted:
         return rebuild(found.result, iter(results))
 
     def __get__(self, instance: object, owner: type | None = None) -> Jitted:
-        """As a decorator of a method: each instance has its own executables."""
+        """As a decorator of a method: each instance has its own executables, and keeps them.
+
+        A class, or an instance with slots, has no place for them: they are kept here, as it is.
+        """
         if instance is None:
             return self
-        method = types.MethodType(self.__wrapped__, instance)
-        own = Jitted(method, self.capture, self.fallback, self.max_specializations, self.options)
-        vars(instance)[self.__wrapped__.__name__] = own  # found there from now on
-        return own
+        kept = getattr(instance, "__dict__", None)
+        kept = cast("dict[str, Jitted]", kept) if isinstance(kept, dict) else self._methods
+        key = f"jit {id(self)} {id(instance)}"  # no identifier: guards leave it out
+        if key not in kept:
+            method = types.MethodType(self.__wrapped__, instance)
+            options = self.capture, self.fallback, self.max_specializations, self.options
+            kept[key] = Jitted(method, *options)
+            kept[key]._methods[key] = self  # alive as long as its id is a key
+        return kept[key]
+
+    def __deepcopy__(self, memo: object) -> Jitted:
+        return self  # as functions do; `key` of a copied instance is another one
 
     def explain(self) -> str:
         """What was compiled, why it was compiled again, where the graph broke."""

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minidlc.codegen.control import AnyStep, Branch, Flag, KernelCall, Operand, Repeat, Steps
-from minidlc.graph import Constant, Fused, Graph, Node, TupleType, Value
+from minidlc.graph import Constant, Fused, Graph, Node, Value, bodies, result_types
 from minidlc.graph.literals import write_attribute
-from minidlc.graph.verify import bodies
 from minidlc.lower import LoweredKernel, Program
 from minidlc.ops.control_flow import If, Loop
 from minidlc.ops.movement import GetItem
@@ -52,7 +51,7 @@ class ModuleText:
 def _kernel(kernel: LoweredKernel) -> str:
     """The loops of a kernel, above them its nodes and where these came from."""
     origin = kernel.origin
-    if origin in kernel.inputs:
+    if kernel.is_copy:
         rows = [f"# copies {origin.name}"]
     elif isinstance(origin, Node) and isinstance(origin.op, Fused):
         rows = [_comment(node) for node in origin.op.body.nodes]
@@ -115,7 +114,7 @@ class _Main:
 
     def define(self, value: Value) -> Sequence[str]:
         """New names for the results of a value."""
-        count = len(value.type.items) if isinstance(value.type, TupleType) else 1
+        count = len(result_types(value.type))
         numbered = [value.name] if count == 1 else [f"{value.name}_{n}" for n in range(count)]
         self.names[value] = [self.fresh(name) for name in numbered]
         return self.names[value]
@@ -127,8 +126,8 @@ class _Main:
     def assign(self, value: Value, expression: str, comment: str = "") -> None:
         """`y: f32[4] = expression`; of several results the types come first."""
         names = self.define(value)
-        types = value.type.items if isinstance(value.type, TupleType) else (value.type,)
-        typed = [f"{name}: {type}" for name, type in zip(names, types, strict=True)]
+        pairs = zip(names, result_types(value.type), strict=True)
+        typed = [f"{name}: {type}" for name, type in pairs]
         if len(names) == 1:
             self.say(f"{typed[0]} = {expression}{comment}")
         else:
@@ -233,14 +232,13 @@ class _Main:
     def loop(self, node: Node, op: Loop, steps: Iterator[AnyStep]) -> None:
         """The state is copied, then the body runs and hands it on from run to run."""
         results = self.define(node)
-        types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
         state, stacks = results[: op.carried], results[op.carried :]
         places: dict[Operand, str] = {}
         for name in state:
             step = next(steps)
             assert isinstance(step, KernelCall)
             places |= self.copies(iter([step]), {step.operands[-1]: name})
-        for name, type in zip(stacks, types[op.carried :], strict=True):
+        for name, type in zip(stacks, result_types(node.type)[op.carried :], strict=True):
             self.say(f"{name}: {type} = empty({type})")
         repeat = next(steps)
         assert isinstance(repeat, Repeat)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from minidlc.codegen.compile import Kernel
-from minidlc.graph import Constant, Fused, Graph, Node, OpKind, Value
+from minidlc.graph import Constant, Fused, Graph, Node, OpKind, Value, bodies
 from minidlc.loop.nodes import Alloc, Block, For, If, Stmt, Store, lines, walk
 from minidlc.lower import LoweredKernel
 from minidlc.lower.express import stage_owners
@@ -108,14 +108,9 @@ class Lines:
     def owners(self) -> dict[str, Node]:
         """Stage → the graph node that it is part of."""
         origin = self.lowered.origin
-        if self.is_copy or self.lowered.group is None or not isinstance(origin, Node):
+        if self.lowered.is_copy or self.lowered.group is None or not isinstance(origin, Node):
             return {}
         return stage_owners(origin)
-
-    @property
-    def is_copy(self) -> bool:
-        """True for a kernel that only moves a value to where it is needed."""
-        return self.lowered.origin in self.lowered.inputs
 
     @cached_property
     def around(self) -> dict[int, tuple[Stmt, ...]]:
@@ -185,7 +180,7 @@ class Lines:
     def nodes(self) -> Iterator[Node]:
         """The graph nodes that this kernel computes."""
         origin = self.lowered.origin
-        if isinstance(origin, Node) and not self.is_copy:
+        if isinstance(origin, Node) and not self.lowered.is_copy:
             yield from origin.op.body.nodes if isinstance(origin.op, Fused) else (origin,)
 
     def part(self, node: Node) -> Part:
@@ -358,6 +353,5 @@ def _values_of(graph: Graph) -> Iterator[Value]:
     yield from graph.constants
     for node in graph.nodes:
         yield node
-        for body in node.op.attributes().values():
-            if isinstance(body, Graph):
-                yield from _values_of(body)
+        for body in bodies(node):
+            yield from _values_of(body)

@@ -19,7 +19,7 @@ import numpy as np
 from minidlc.expr.index import Index, Var
 from minidlc.expr.types import Array
 from minidlc.frontend.onnx.importer import open_model
-from minidlc.frontend.onnx.inputs import Declared
+from minidlc.frontend.onnx.inputs import Declared, Shapes
 from minidlc.graph import Graph, verify
 from minidlc.graph.substitute import size_of, substitute, symbols
 from minidlc.support.arguments import expect
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Model: TypeAlias = "Graph | str | os.PathLike[str] | bytes | ModelProto"
 Shape: TypeAlias = tuple[int, ...]
-Shapes: TypeAlias = Mapping[str, "int | Sequence[int]"]
 Given: TypeAlias = Mapping[str, "int | Sequence[int] | Array"]  # Shapes, and values of inputs
 
 
@@ -115,8 +114,8 @@ def open_source(model: Model, shapes: Shapes | None) -> Source:
         return source
     expect("compile", "shapes", shapes, Mapping, hint='{"N": 1} or {"x": (1, 3, 32, 32)}')
     if is_static(source):
-        text = "shapes= is for models with open sizes, but a Graph has its shapes"
-        raise OptionError(text, code="MDLC1006")
+        text = "shapes= is for models with open sizes, but all sizes of this graph are known"
+        raise OptionError(text, loc=caller(), hint="leave it out", code="MDLC1006")
     return GraphSource(substitute(model, Sizes.of(source, shapes).sizes))
 
 
@@ -221,4 +220,5 @@ def _size(name: str, size: object) -> int:
 
 def _bad_size(name: str, got: object, wanted: str) -> OptionError:
     text = f"{name!r}: expected {wanted}, got {got!r:.60}"
-    return OptionError(text, loc=caller(), code="MDLC1025")
+    hint = "a symbol takes a number, an input a shape or its value"
+    return OptionError(text, loc=caller(), hint=hint, code="MDLC1025")

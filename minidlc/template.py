@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Template(Executable):
         self._order = threading.Lock()  # held for moments
 
     def __call__(
-        self, *arrays: object, out: Sequence[Array] | None = None, **named: object
+        self, /, *arrays: object, out: Sequence[Array] | None = None, **named: object
     ) -> list[Array]:
         """Run the model, compiled for the signature of these inputs if it is new.
 
@@ -75,7 +75,7 @@ class Template(Executable):
         given = self._bind(arrays, named)
         return self._for(given)(*given.values(), out=out)
 
-    def run_dict(self, *arrays: object, **named: object) -> dict[str, Array]:
+    def run_dict(self, /, *arrays: object, **named: object) -> dict[str, Array]:
         """Like a call; returns output name → array."""
         given = self._bind(arrays, named)
         return self._for(given).run_dict(*given.values())
@@ -121,6 +121,20 @@ class Template(Executable):
     def __hash__(self) -> int:
         return id(self)
 
+    def __copy__(self) -> Template:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Template:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise OptionError(
+            f"{self._source.name} leaves sizes or values open: it cannot be pickled",
+            loc=caller(),
+            hint="pickle what specialize(…) returns",
+            code="MDLC1027",
+        )
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{d.name}: {d}" for d in self._declared)
         return f"<{self._source.name}({inputs}), compiled for {len(self._compiled)} signatures>"
@@ -133,8 +147,8 @@ class Template(Executable):
             f"{self._source.name} is not compiled yet: its inputs leave sizes or values open",
             loc=caller(),
             notes=[f"{d.name}: {d}" for d in self._declared],
-            hint="call it, or compile ahead: specialize({'N': 4}) or specialize({'x': (4, 3)}); "
-            "shapes={'N': 4} fixes sizes for good",
+            hint="call it, or compile ahead with specialize(…): sizes by symbol {'N': 4}, shapes "
+            "and values by input {'x': (4, 3)}, {'axes': np.array([1])}",
             code="MDLC1027",
         )
 

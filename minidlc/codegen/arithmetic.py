@@ -5,7 +5,8 @@
     ops.cast(x, i8)                                 # truncates, saturates, NaN gives 0
 
 The meanings are those of expr/nodes.py and expr/functions.py. `contract` lets a product and a sum
-become one FMA. Treated in course chapter 05_codegen.
+become one FMA, `reassoc` lets the lanes of a sum be added in any order: not in strict precision.
+Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from minidlc.expr.types import DType, bool_
 from minidlc.support.errors import CodegenError
 from minidlc.target import Target
 
-_FLOAT = {"+": "fadd contract", "-": "fsub contract", "*": "fmul contract", "/": "fdiv"}
+_FLOAT = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _INT = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
 _BOOL = {"+": "or", "*": "and", "&": "and", "|": "or", "^": "xor", "min": "and", "max": "or"}
 _ORDERED = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
@@ -37,6 +38,7 @@ class Operators:
     def __init__(self, builder: Builder, target: Target) -> None:
         self.b = builder
         self.target = target
+        self.strict = target.precision == "strict"
 
     # values
 
@@ -88,7 +90,9 @@ class Operators:
         table = {"float": _FLOAT, "bool": _BOOL}.get(kind, _INT)
         if op not in table:
             raise CodegenError(f"no operator {op!r} on {a.dtype}", code="MDLC0807")
-        return self.op(f"{table[op]} {a}, {b.text}", a.dtype, a.width)
+        fused = kind == "float" and op != "/" and not self.strict
+        flags = " contract" if fused else ""
+        return self.op(f"{table[op]}{flags} {a}, {b.text}", a.dtype, a.width)
 
     def _shift(self, op: str, a: Value, b: Value) -> Value:
         """Shifts by the width or more give 0 (or -1, as NumPy); LLVM leaves them undefined."""
@@ -198,12 +202,13 @@ class Operators:
     # across lanes
 
     def reduce(self, op: str, start: Value, lanes: Value) -> Value:
-        """`start op lane0 op lane1 …`, in any order."""
+        """`start op lane0 op lane1 …`, in any order unless precision is strict."""
         element, kind = register_type(lanes.dtype), lanes.dtype.kind
         over = suffix(element, lanes.width)
         if kind == "float" and op in ("+", "*"):
             name = f"@llvm.vector.reduce.{'fadd' if op == '+' else 'fmul'}.{over}"
-            text = f"call reassoc contract {element} {name}({start}, {lanes})"
+            flags = "" if self.strict else "reassoc contract "
+            text = f"call {flags}{element} {name}({start}, {lanes})"
             return Value(self.b.value(text), lanes.dtype)
         if kind == "float":
             name = "fmaximum" if op == "max" else "fminimum"

@@ -69,7 +69,8 @@ class Repeat:
 
     `loop` is the number by which operands move. Before each run its number (i64) is stored at
     `counter` and the condition (one byte) at `flag`. `trips` None: no limit. The condition is read
-    at `start` before the first run (None: true) and at `proceed` after each (None: ignored).
+    at `start` before the first run (None: true) and at `proceed` after each (None: ignored). Before
+    each run the i64 at `stop` ends the loop if it is not 0: somebody has lost patience.
     """
 
     loop: int
@@ -79,6 +80,7 @@ class Repeat:
     counter: Operand
     flag: Operand
     steps: Steps
+    stop: Operand | None = None
 
     def __str__(self) -> str:
         limit = "" if self.trips is None else f" at most {self.trips} times"
@@ -124,6 +126,21 @@ def kernel_calls(steps: Steps) -> Iterator[KernelCall]:
                 pass
 
 
+def has_long_loops(steps: Steps) -> bool:
+    """True if a loop asks whether to stop: nobody knows how long it takes."""
+    for step in steps:
+        match step:
+            case Repeat(steps=inner, stop=stop):
+                found = stop is not None or has_long_loops(inner)
+            case Branch(then_steps=yes, else_steps=no):
+                found = has_long_loops(yes) or has_long_loops(no)
+            case _:
+                found = False
+        if found:
+            return True
+    return False
+
+
 def placed(steps: Steps, place: Callable[[Operand], Operand]) -> Steps:
     """The same steps on other operands."""
 
@@ -137,10 +154,10 @@ def placed(steps: Steps, place: Callable[[Operand], Operand]) -> Steps:
                 return replace(step, operands=operands, workspace=place(step.workspace))
             case Branch(condition, yes, no):
                 return Branch(place(condition), placed(yes, place), placed(no, place))
-            case Repeat(loop, trips, start, proceed, counter, flag, inner):
+            case Repeat(loop, trips, start, proceed, counter, flag, inner, stop):
                 limit = place(trips) if isinstance(trips, Operand) else trips
                 places = some(start), some(proceed), place(counter), place(flag)
-                return Repeat(loop, limit, *places, placed(inner, place))
+                return Repeat(loop, limit, *places, placed(inner, place), some(stop))
             case Flag(source, output, number):
                 return Flag(place(source), output, number)
 

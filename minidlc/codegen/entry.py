@@ -130,6 +130,10 @@ class _Writer:
         self.line(f"%holds.{n} = phi i1 [ {start}, %before.{n} ], [ %again.{n}, %latch.{n} ]")
         more = self.value(f"icmp slt i64 %run.{n}, {limit}")
         both = self.value(f"and i1 {more}, %holds.{n}")
+        if step.stop is not None:
+            word = self.value(f"load volatile i64, ptr {self.place(step.stop)}, align 8")
+            going = self.value(f"icmp eq i64 {word}, 0")
+            both = self.value(f"and i1 {both}, {going}")
         self.line(f"br i1 {both}, label %body.{n}, label %end.{n}")
         self.block(f"body.{n}", enter=False)
         self.line(f"store i64 %run.{n}, ptr {self.place(step.counter)}, align 8")

@@ -74,7 +74,8 @@ class Functions:
         one = self.ops.const(1.0, a.dtype, a.width)
         minus = self.ops.const(-1.0, a.dtype, a.width)
         below = self.ops.select(self.ops.compare("<", a, zero), minus, a)
-        return self.ops.select(self.ops.compare(">", a, zero), one, below)
+        either = self.ops.select(self.ops.compare(">", a, zero), one, below)
+        return self.ops.binary("+", either, zero)  # of -0.0 it is 0.0
 
     def _wide_sigmoid(self, a: Value) -> Value:
         one = self.ops.const(1.0, a.dtype, a.width)

@@ -182,15 +182,20 @@ TANH_P = (
     4.89352455891786e-03,
 )
 TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+TANH_IS_1 = 9.010914
 
 
 def tanh(x: F32) -> F32:
-    """x * P(x*x) / Q(x*x): a rational function fits tanh as far as 7.9, where it is 1 - 1 ulp."""
+    """x * P(x*x) / Q(x*x): a rational function fits tanh as far as 7.9, where it is almost 1.
+
+    From 9.01 on tanh rounds to 1; what is almost 1 would not cancel in 1 + tanh(x).
+    """
     size = x.intrinsic("fabs")
     y = x.clamp(-7.90531110763549805, 7.90531110763549805)
     square = y * y
     value = y * polynomial(square, TANH_P) / polynomial(square, TANH_Q)
-    return size.choose("<", 0.0004, x, value)
+    value = size.choose("<", 0.0004, x, value)
+    return x.choose(">", TANH_IS_1, 1.0, x.choose("<", -TANH_IS_1, -1.0, value))
 
 
 ERF_P = (
@@ -209,13 +214,15 @@ ERF_Q = (
     0.49746925110067538,
     1.0,
 )
+ERF_IS_1 = 3.832506856900711
 
 
 def erf(x: F32) -> F32:
-    """x * P(x*x) / Q(x*x) for |x| <= 3.8325, where erf rounds to 1."""
-    y = x.clamp(-3.832506856900711, 3.832506856900711)
+    """x * P(x*x) / Q(x*x) for |x| < 3.8325; from there on erf rounds to 1, not to almost 1."""
+    y = x.clamp(-ERF_IS_1, ERF_IS_1)
     square = y * y
-    return y * polynomial(square, ERF_P) / polynomial(square, ERF_Q)
+    inside = y * polynomial(square, ERF_P) / polynomial(square, ERF_Q)
+    return x.choose(">", ERF_IS_1, 1.0, x.choose("<", -ERF_IS_1, -1.0, inside))
 
 
 def sigmoid(x: F32) -> F32:

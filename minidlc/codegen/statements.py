@@ -51,7 +51,8 @@ class Emitter:
         self.memory = Memory(self.b, self.positions, target)
         self.ops = Operators(self.b, target)
         self.buffers: dict[str, Buffer] = {}
-        functions = Functions(self.ops, module.declare)
+        relaxed = replace(target, precision="default")  # a stated error counts on fused steps
+        functions = Functions(Operators(self.b, relaxed), module.declare)
         self.expressions = Expressions(
             self.b, self.positions, self.memory, self.ops, self.buffers, functions.call
         )

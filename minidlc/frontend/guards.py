@@ -3,7 +3,7 @@
     guards_of_arguments({"x": np.ones((4, 8), "f4"), "axis": 1})
     # argument x dtype f32; argument x shape (4, 8); argument axis value 1
     guards_of_function(layer)                       # global SCALE value 2; global helper code …
-    differences(old, new)                           # ['argument x shape (4, 8) → (5, 8)']
+    [explain(*pair) for pair in differences(old, new)]  # ['argument x shape (4, 8) → (5, 8)']
 
 Reads arguments, and the bytecode of a function: the globals, closure cells, defaults and attributes
 of modules it names, of the functions it calls too. Arguments are guarded by type, Python values by
@@ -41,12 +41,14 @@ _PLAIN = (
     bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType, slice, range,
     DType, TensorType, Enum, np.dtype, re.Pattern,
 )  # fmt: skip
+_DATA = (*_PLAIN, np.ndarray, tuple, list, set, Mapping)
 _CODE = (
     types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.MethodWrapperType, np.ufunc,
 )  # fmt: skip
 _IMPURE = ("random", "numpy.random", "time", "datetime", "secrets", "uuid")
+_UNSEEN = ("globals", "eval", "exec", "input")  # built in, and what they read is anybody's guess
 _HARMLESS = ("logging", "threading", "_thread", "pathlib")  # their objects hold no numbers
 
 
@@ -180,10 +182,10 @@ class _Captured:
             self.thing(fn, f"callable{by}")
 
     def thing(self, value: object, what: str) -> None:
-        if isinstance(value, _PLAIN):
-            self.add(what, "value", repr(cast(object, value)))
-        elif isinstance(value, np.generic):
+        if isinstance(value, np.generic):
             self.add(what, "value", f"{type(cast(object, value)).__name__} {value}")
+        elif _is(value, _PLAIN) and of_library(type(value)):
+            self.add(what, "value", repr(value))
         elif id(value) in self.seen:
             return
         else:
@@ -195,6 +197,11 @@ class _Captured:
             _unguarded(what, "it gives something else at each call")
         if is_container(value) or isinstance(value, (set, frozenset)):
             self.container(cast(object, value), what)
+            if not of_library(type(cast(object, value))):  # a class of its own: fields, methods
+                self.instance(cast(object, value), what)
+        elif _is(value, _PLAIN):  # of a class of its own
+            self.add(what, "value", repr(value))
+            self.instance(value, what)
         elif isinstance(value, np.ndarray):
             self.array(cast(Array, value), what)
         elif isinstance(value, (Tensor, Constant, Input, Node)):
@@ -254,7 +261,8 @@ class _Captured:
         slots = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ())]
         fields = {n: getattr(value, n) for n in slots if n[:2] != "__" and hasattr(value, n)}
         for name, part in {**fields, **getattr(value, "__dict__", {})}.items():
-            self.thing(part, f"{what}.{name}")
+            if name.isidentifier():
+                self.thing(part, f"{what}.{name}")
 
 
 def _unguarded(what: str, why: str) -> None:
@@ -265,6 +273,11 @@ def _unguarded(what: str, why: str) -> None:
         + ("; or promise that it stays: array.flags.writeable = False" if "array" in why else ""),
         code="MDLC0224",
     )
+
+
+def _is(value: object, kinds: tuple[type, ...]) -> bool:
+    """isinstance, without a word about the elements of a container."""
+    return isinstance(value, kinds)
 
 
 def _frozen(array: Array) -> bool:
@@ -310,6 +323,8 @@ def _reads(fn: types.FunctionType) -> Iterator[tuple[str, object]]:
                 yield f"closure {name}", None
         elif name in fn.__globals__:
             yield from _follow(f"global {name}", fn.__globals__[name], attributes)
+        elif name in _UNSEEN:
+            _unguarded(f"{name}()", "nobody knows what it reads")
     parameters = fn.__code__.co_varnames[: fn.__code__.co_argcount]
     defaults = fn.__defaults__ or ()
     given = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
@@ -322,12 +337,14 @@ def _follow(what: str, value: object, attributes: list[str]) -> Iterator[tuple[s
     while attributes and isinstance(value, types.ModuleType):
         inner = getattr(value, attributes[0], None)
         if of_library(types.SimpleNamespace(__module__=value.__name__)) and not (
-            inner is None or _is_impure(inner)
+            _is(inner, _DATA) or _is_impure(inner)
         ):
-            break  # np.exp stays what it is
+            break  # np.exp stays what it is, os.environ does not
         what, value = f"{what}.{attributes[0]}", inner
         attributes = attributes[1:]
     yield what, value
+    if attributes and isinstance(value, types.FunctionType) and attributes[0] in vars(value):
+        yield f"{what}.{attributes[0]}", vars(value)[attributes[0]]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,7 +19,17 @@ import numpy as np
 
 from minidlc.expr.types import Array, DType, TensorType
 from minidlc.expr.types import dtype as element_type
-from minidlc.graph.graph import EAGER, Constant, Input, Node, Staged, apply, make_op
+from minidlc.graph.graph import (
+    EAGER,
+    Constant,
+    Input,
+    Node,
+    Staged,
+    apply,
+    make_op,
+    number_array,
+    number_type,
+)
 from minidlc.graph.interpret import run_op
 from minidlc.graph.op import infer
 from minidlc.graph.types import TupleType, Type
@@ -167,8 +177,7 @@ def eager() -> Generator[None, None, None]:
 def _run(op_name: str, inputs: Sequence[object], attributes: dict[str, Any]) -> Tensor:
     """One op: its type rule, then its reference."""
     op = make_op(op_name, attributes)
-    types = (v.type for v in inputs if isinstance(v, Tensor))
-    like = next((t.dtype for t in types if isinstance(t, TensorType)), None)
+    like = number_type(v.type for v in inputs if isinstance(v, Tensor))
     given = [None if v is None else _operand(v, like) for v in inputs]
     loc = caller()
     try:
@@ -184,8 +193,9 @@ def _run(op_name: str, inputs: Sequence[object], attributes: dict[str, Any]) -> 
 
 def _operand(thing: object, like: DType | None) -> Tensor:
     """A number takes the element type of the first tensor, as it does in a graph."""
-    number = isinstance(thing, (bool, int, float))
-    return cast(Tensor, tensor(thing, like if number else None))
+    if isinstance(thing, (bool, int, float)) and like is not None:
+        thing = number_array(thing, like)
+    return cast(Tensor, tensor(thing))
 
 
 def _frozen(array: Array) -> Array:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from minidlc.expr.types import Array, DType, TensorType, dtype
+from minidlc.expr.types import Array, DType, TensorType, bool_, dtype
 from minidlc.graph.op import Op, infer, op_class, type_notes
 from minidlc.graph.types import TupleType, Type
 from minidlc.graph.value_ops import APPLY, ValueOps
@@ -154,8 +154,9 @@ def building() -> Generator[None, None, None]:
 def apply(op_name: str, *inputs: object, **attributes: Any) -> Node:
     """Build a node by the op's printed name; numbers and arrays become constants.
 
-    `apply("softmax", x, axis=1)`. A number takes the element type of the first value.
-    Raises OptionError for an unknown op, TypeRuleError for inputs or attributes that do not fit.
+    `apply("softmax", x, axis=1)`. A number takes the element type of the first value that is no
+    condition. Raises OptionError for an unknown op, TypeRuleError for inputs or attributes that do
+    not fit, and MDLC0227 for a number that is none of that element type.
     """
     for thing in inputs:
         if isinstance(thing, Staged):
@@ -164,8 +165,31 @@ def apply(op_name: str, *inputs: object, **attributes: Any) -> Node:
     if eager is not None and not any(isinstance(v, (Input, Constant, Node)) for v in inputs):
         return eager(op_name, inputs, attributes)
     op = make_op(op_name, attributes)
-    like = next((t.dtype for t in map(_type_of, inputs) if isinstance(t, TensorType)), None)
+    like = number_type(map(_type_of, inputs))
     return build(op, tuple(_as_value(v, like) for v in inputs))
+
+
+def number_type(types: Iterable[object]) -> DType | None:
+    """The element type of a number beside values of these types; None if there are none."""
+    found = [t.dtype for t in types if isinstance(t, TensorType)]
+    return next((d for d in found if d != bool_), found[0] if found else None)
+
+
+def number_array(number: bool | int | float, like: DType) -> Array:
+    """A number as an element of a type; TypeRuleError (MDLC0227) if it would be another number."""
+    try:
+        with np.errstate(over="ignore"):  # of floats: to infinity
+            array = np.asarray(number, like.numpy)
+    except (ValueError, OverflowError):
+        array = None
+    if array is None or not (like.is_float or array == number):
+        raise TypeRuleError(
+            f"{number!r:.40} beside a tensor of {like} would become another number",
+            loc=caller(),
+            hint="numbers take the element type of the tensor: convert that, x.astype('f32')",
+            code="MDLC0227",
+        )
+    return array
 
 
 def make_op(op_name: str, attributes: Mapping[str, Any]) -> Op:
@@ -206,7 +230,7 @@ def _as_value(thing: object, like: DType | None) -> Value | None:
     if thing is None or isinstance(thing, (Input, Constant, Node)):
         return thing
     if isinstance(thing, (bool, int, float)) and like is not None:
-        return Constant("c", np.asarray(thing, like.numpy))
+        return Constant("c", number_array(thing, like))
     return Constant("c", np.asarray(thing))
 
 
@@ -289,6 +313,13 @@ def results_of(node: Node) -> list[Value]:
     if not isinstance(node.type, TupleType):
         return [node]
     return [getitem(node, n) for n in range(len(node.type.items))]
+
+
+def bodies(node: Node) -> Iterator[Graph]:
+    """The graphs that a node holds as attributes: a fused group, branches, the body of a loop."""
+    for attribute in node.op.attributes().values():
+        if isinstance(attribute, Graph):
+            yield attribute
 
 
 def tensor_type(value: Value) -> TensorType:

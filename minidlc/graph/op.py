@@ -36,7 +36,7 @@ class OpKind(StrEnum):
     COMPILED = "compiled"  # has `compute`, or `loops`
     COMPOSITE = "composite"  # has `decompose`
     CONTROL = "control"  # holds graphs: which run, and how often, is decided at run time
-    HOST = "host"  # a short named list: sizes that depend on data, strings
+    HOST = "host"  # NumPy between kernels, for sizes that depend on data; no op does so yet
 
 
 class Pattern(StrEnum):
@@ -100,7 +100,7 @@ class Op:
     # (self, *TensorType | None) -> LoopFunction: the loops of an op that no tensor expression
     # states (kind COMPILED); its parameters are the inputs that are given, then the results
     loops: ClassVar[Callable[..., LoopFunction]]
-    # (self, *Value | None) -> Value: the same in simpler ops (kind COMPOSITE)
+    # (self, *Value | None) -> Value, or a tuple of them: the same in simpler ops (kind COMPOSITE)
     decompose: ClassVar[Callable[..., Any]]
     # (self, *TensorType | None) -> Positions of each input that holds some: checked wherever the
     # op runs, so that a position outside is a CallError (MDLC0909), not a wrong place

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields
 
 from minidlc.expr.types import Array
-from minidlc.graph.graph import PRINTER, Constant, Graph, Node, Value
+from minidlc.graph.graph import PRINTER, Constant, Graph, Node, Value, bodies
 from minidlc.graph.literals import CHECKSUM, PRINTED, RESERVED, write_array, write_attribute
 from minidlc.graph.op import Op
 from minidlc.graph.types import TupleType
@@ -123,9 +123,9 @@ class _Function:
         for value in node.inputs:
             if isinstance(value, Constant) and id(value) not in self.names:
                 yield self._constant(value)
-        for attribute in node.op.attributes().values():
-            if isinstance(attribute, Graph) and id(attribute) not in self.names:
-                yield from self.printer.function(attribute, self.name(attribute))
+        for body in bodies(node):
+            if id(body) not in self.names:
+                yield from self.printer.function(body, self.name(body))
 
     def _unpacked(
         self, node: Node, following: tuple[Node, ...], users: tuple[Node, ...]

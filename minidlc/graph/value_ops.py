@@ -4,6 +4,7 @@
     x.sum(axis=0), x.reshape(2, -1), x.T, x.shape   # NumPy's names for what has an op
     if x > 0: ...                                   # TypeRuleError: elements are not known yet
 
+`/` of integers rounds towards zero, as ONNX's Div does; `//` rounds down, as Python does.
 Reads operands, makes nodes through `apply` (graph.py hands it over, being written in terms of this
 class). Treated in course chapter 01_graph_ir.
 """
@@ -36,8 +37,8 @@ def _apply(op: str, *inputs: object, **attributes: object) -> Node:
 # NumPy's names of the functions behind Python's operators: `array + value` arrives as np.add.
 _OPERATORS = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow",
-    "matmul": "matmul", "less": "less", "less_equal": "less_or_equal", "greater": "greater",
-    "greater_equal": "greater_or_equal",
+    "remainder": "mod", "matmul": "matmul", "less": "less", "less_equal": "less_or_equal",
+    "greater": "greater", "greater_equal": "greater_or_equal",
 }  # fmt: skip
 
 
@@ -73,6 +74,18 @@ class ValueOps:
 
     def __rtruediv__(self, other: Operand) -> Node:
         return _apply("div", other, self)
+
+    def __mod__(self, other: Operand) -> Node:
+        return _apply("mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Node:
+        return _apply("mod", other, self)
+
+    def __floordiv__(self, other: Operand) -> Node:
+        return _floor_div(self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Node:
+        return _floor_div(other, self)
 
     def __matmul__(self, other: Operand) -> Node:
         return _apply("matmul", self, other)
@@ -236,6 +249,17 @@ def _refuse_numpy(name: str) -> Never:
     op = name if name in registered_ops() else _OPERATORS.get(name)
     hint = f"mc.{op} is the op of this kind" if op else "write it with the ops that dir(mc) lists"
     _refuse(f"cannot be computed with by np.{name}", hint)
+
+
+def _floor_div(a: Operand, b: Operand) -> Node:
+    """`a // b` of integers: `div` rounds towards zero, which is one too many where signs differ."""
+    rest = _apply("mod", a, b)
+    if isinstance(rest.type, TensorType) and rest.type.dtype.is_float:
+        text = f"// is for integers, got {rest.type.dtype}"
+        raise TypeRuleError(text, loc=caller(), hint="mc.floor(a / b)", code="MDLC0202")
+    quotient = _apply("div", a, b)
+    exact = _apply("equal", rest, _apply("mod", a, b, fmod=True))
+    return _apply("where", exact, quotient, _apply("sub", quotient, 1))
 
 
 def _flat(numbers: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,11 +9,10 @@ Names: inputs are told apart. Reads a graph, changes nothing. Treated in course 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from minidlc.expr.index import Index
 from minidlc.expr.types import TensorType
-from minidlc.graph.graph import Constant, Graph, Input, Node, Value, toposort
+from minidlc.graph.graph import Constant, Graph, Input, Node, Value, bodies, toposort
 from minidlc.graph.literals import is_attribute
 from minidlc.graph.op import infer
 from minidlc.graph.types import TupleType
@@ -60,13 +59,6 @@ def _check(graph: Graph, depth: int) -> None:
         defined.add(id(node))
     for output in graph.outputs:
         _check_output(output, defined)
-
-
-def bodies(node: Node) -> Iterator[Graph]:
-    """The graphs that a node holds as attributes (fused groups, later branches and loop bodies)."""
-    for attribute in node.op.attributes().values():
-        if isinstance(attribute, Graph):
-            yield attribute
 
 
 _HINTS = {

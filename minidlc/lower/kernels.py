@@ -51,6 +51,11 @@ class LoweredKernel:
         return self.origin.loc
 
     @property
+    def is_copy(self) -> bool:
+        """True if it only copies a value: into an output, or into the state of a loop."""
+        return self.origin in self.inputs
+
+    @property
     def results(self) -> tuple[TensorType, ...]:
         """Types of the results, in order."""
         return tuple(p.type for p in self.loops.params[len(self.inputs) :])

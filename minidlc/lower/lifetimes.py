@@ -1,12 +1,12 @@
 """The proof that every buffer lives when a step uses it, through branches and loops.
 
-    check_lifetimes(steps, requests)                # None, or VerifyError MDLC0417
+    check_lifetimes(steps, requests, {"k0_conv": 2})    # k0_conv reads its first two operands
 
 It goes through the steps as they run, with a clock of its own, and asks of each operand of the
 arena: is this a time at which its buffer lives? Is it written on every way that leads here? Does
-what one run of a loop leaves for the next live through the whole loop? Together with the proof that
-buffers that live together do not overlap (runtime/plan.py), no step can find another's bytes.
-Treated in course chapter 05_codegen.
+what one run of a loop leaves for the next live through the whole loop? A step for which the answer
+is no is a VerifyError (MDLC0417). Together with the proof that buffers that live together do not
+overlap (runtime/plan.py), no step can find another's bytes. Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations

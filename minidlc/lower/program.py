@@ -27,10 +27,7 @@ from minidlc.codegen.control import (
     renamed,
 )
 from minidlc.expr.types import Array
-from minidlc.graph import Graph, Input, Node, Value
-from minidlc.graph.graph import tensor_type
-from minidlc.graph.types import result_types
-from minidlc.graph.verify import bodies
+from minidlc.graph import Constant, Graph, Input, Node, Value, bodies, result_types, tensor_type
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
 from minidlc.lower.lifetimes import check_lifetimes
 from minidlc.lower.memory import plan_memory
@@ -42,6 +39,8 @@ from minidlc.runtime.plan import MemoryPlan
 from minidlc.support.errors import LoweringError
 from minidlc.support.names import Names, identifier
 from minidlc.target import Target
+
+_SOON = 1 << 16  # runs: a loop that cannot have more does not ask whether to stop
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,8 @@ class Step(KernelCall):
 class Program:
     """Everything code generation and the runtime need of a graph.
 
-    Behind the outputs the entry takes one array more if there are `checks`: an i64 for each.
+    Behind the outputs the entry takes two arrays more: an i64 for each of the `checks`, and an i64
+    that stops loops.
     """
 
     graph: Graph
@@ -249,7 +249,8 @@ class _Builder:
         proceed = None if start is None else memory.use(inside.of(op.body.outputs[0]))
         memory.end_loop(begin)
         limit = op.trips if trips is None else trips
-        yield Repeat(number, limit, start, proceed, counter, flag, steps)
+        stop = None if _is_short(node, op) else Operand("output", self.status + 1)
+        yield Repeat(number, limit, start, proceed, counter, flag, steps, stop)
 
     def hand_over(
         self, values: Sequence[Value], inside: Places, state: Sequence[Operand]
@@ -271,6 +272,13 @@ class _Builder:
             moves.append((value, source, to))
         for value, source, to in moves:
             yield self.copy(value, source, to)
+
+
+def _is_short(node: Node, op: Loop) -> bool:
+    """True if so few runs are possible that nobody will want to stop the loop."""
+    most = node.inputs[0]
+    limit = most.array.item() if isinstance(most, Constant) else op.trips
+    return limit is not None and limit <= _SOON
 
 
 def _row(stack: Operand, loop: int, nbytes: int) -> Operand:

@@ -184,8 +184,8 @@ class Attention(Op):
         raw = reshaped(cast_to(q, element), s.grouped(s.depth)) @ columns
         raw = reshaped(raw * self._scale(s), s.scores)
         capped = apply("tanh", raw / self.softcap) * self.softcap if self.softcap else raw
-        masked, whole = self._hidden(s, capped, mask, lengths)
-        weights = self._shares(masked, whole)
+        masked = self._hidden(s, capped, mask, lengths)
+        weights = self._shares(masked)
         y = reshaped(weights, s.grouped(s.keys)) @ cast_to(value, element)
         y = reshaped(y, (s.batch, s.heads, s.queries, s.value_depth))
         if s.packed:
@@ -194,10 +194,8 @@ class Attention(Op):
         cache = (key, value) if lengths is None else ()
         return cast_to(y, result), *cache, cast_to(shown, result)
 
-    def _hidden(
-        self, s: Sizes, scores: Value, mask: Value | None, lengths: Value | None
-    ) -> tuple[Value, bool]:
-        """Graph side of `_masked`; True if every row has a key that counts."""
+    def _hidden(self, s: Sizes, scores: Value, mask: Value | None, lengths: Value | None) -> Value:
+        """Graph side of `_masked`."""
         key = Constant("key", np.arange(s.keys))
         query = Constant("query", np.arange(s.queries).reshape(-1, 1))
         if lengths is not None:
@@ -211,24 +209,19 @@ class Attention(Op):
                 found.append(apply("logical_not", apply("equal", mask, -math.inf)))
                 scores = scores + cast_to(mask, tensor_type(scores).dtype)
         if not found:
-            return scores, True
+            return scores
         seen = reduce(partial(apply, "logical_and"), found)
         least = scalar(-np.inf, tensor_type(scores).dtype)
-        last = s.past + s.queries - 1  # the position whose window begins last
-        short = 0 <= self.left_window_size < last - (s.keys - 1)
-        whole = mask is None and lengths is None and not short
-        return apply("where", seen, scores, least), whole
+        return apply("where", seen, scores, least)
 
-    def _shares(self, masked: Value, whole: bool) -> Value:
-        """Graph side of `_weights`; `whole`: no row is without keys."""
+    def _shares(self, masked: Value) -> Value:
+        """Graph side of `_weights`."""
         element = tensor_type(masked).dtype
         wide = cast_to(masked, f64) if self.softmax_precision == "f64" else masked
         shares: Value = apply("softmax", wide, axis=-1)
-        if not whole:
-            empty = apply("equal", apply("max", wide, axes=(-1,)), -math.inf)
-            zero = scalar(0, tensor_type(wide).dtype)
-            shares = apply("where", empty, zero, shares)
-        return cast_to(shares, element)
+        empty = apply("equal", apply("max", wide, axes=(-1,)), -math.inf)
+        zero = scalar(0, tensor_type(wide).dtype)
+        return cast_to(apply("where", empty, zero, shares), element)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

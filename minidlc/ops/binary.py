@@ -131,9 +131,10 @@ class Pow(Elementwise):
         inexact = to(a.dtype, call("pow", Cast(f64, a), to(f64, b)))
         if b.dtype.is_float:
             return inexact
-        if b.dtype.kind == "uint":
-            return call("pow", a, to(a.dtype, b))
-        return select(b < 0, inexact, call("pow", a, to(a.dtype, binary("max", b, 0))))
+        element = _holding_both(a.dtype, b.dtype)
+        natural = b if b.dtype.kind == "uint" else binary("max", b, 0)
+        exact = to(a.dtype, call("pow", to(element, a), to(element, natural)))
+        return exact if b.dtype.kind == "uint" else select(b < 0, inexact, exact)
 
     def numpy(self, a: Values, b: Values) -> Values:
         if dtype(a.dtype).is_float:
@@ -141,7 +142,9 @@ class Pow(Elementwise):
         inexact = convert(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
         if dtype(b.dtype).is_float:
             return inexact
-        return np.where(b < 0, inexact, np.power(a, np.maximum(b, 0).astype(a.dtype)))
+        element = _holding_both(dtype(a.dtype), dtype(b.dtype)).numpy
+        exact = np.power(a.astype(element), np.maximum(b, 0).astype(element)).astype(a.dtype)
+        return np.where(b < 0, inexact, exact)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -152,6 +155,14 @@ class Pow(Elementwise):
         for exponents in (np.arange(-2, 5), np.array([0.5, 2.0, 1.5], np.float32)):
             yield Example(cls(), (np.abs(base), exponents.astype(exponents.dtype)), 0, 0)
         yield Example(cls(), (base, np.arange(4).astype(np.int32)), 0, 0)
+        large = np.array([2**31 - 1, 2**31, 2**32 - 1, 3], np.uint32)  # larger than any i32
+        for exponents in (large, large.astype(np.int64) * 2, large.astype(np.uint64) << 31):
+            yield Example(cls(), (base, exponents), 0, 0)
+
+
+def _holding_both(base: DType, exponent: DType) -> DType:
+    """The integer type of the two that every exponent from 0 on fits in; powers wrap in it too."""
+    return max(base, exponent, key=lambda d: (d.bits, d.kind == "uint"))
 
 
 @register_op
@@ -185,7 +196,7 @@ class Where(Elementwise):
 
     onnx = "Where"
     arity = 3
-    takes = (*rules.NUMBERS, "bool")
+    takes = rules.ANY
 
     def type_rule(self, *inputs: TensorType) -> TensorType:
         rules.arity(self, inputs, 3)
@@ -217,7 +228,7 @@ class CastTo(Unary):
 
     name = "cast"
     to: DType = f32
-    takes = (*rules.NUMBERS, "bool")
+    takes = rules.ANY
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", dtype(self.to))  # also 'f32', 'float32', np.float32

@@ -16,9 +16,9 @@ import numpy as np
 from minidlc.expr.types import TensorType
 from minidlc.graph.op import Example, Op, register_op
 from minidlc.loop.nodes import LoopFunction
-from minidlc.loop.text import parse_function
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.nests import function, nest, serial
 from minidlc.ops.rules import Values
 
 _MATRIX = """
@@ -70,35 +70,22 @@ class Det(Op):
 
     def loops(self, x: TensorType) -> LoopFunction:
         y = self.type_rule(x)
-        lines = [f"def {self.name}(x: {x}, y: {y}):"]
         batch = [f"b{d}" for d in range(y.rank)]
-        if y.size:
-            for depth, (name, extent) in enumerate(zip(batch, y.dims, strict=True), 1):
-                lines.append("    " * depth + f"for {name} in serial(0, {extent}):")
-            text = _MATRIX.format(
-                element=wide(x.dtype), out=x.dtype, n=x.dims[-1],
-                batch="".join(f"{b}, " for b in batch), result=", ".join(batch) or "()",
-            )  # fmt: skip
-            if not x.dims[-1]:
-                text = text[text.index("y[") :].replace("product[0]", f"{wide(x.dtype)}(1)")
-            lines += ["    " * (len(batch) + 1) + line for line in text.strip().splitlines()]
-        else:
-            lines.append("    pass")
-        return parse_function("\n".join(lines))
+        text = _MATRIX.format(
+            element=wide(x.dtype), out=x.dtype, n=x.dims[-1],
+            batch="".join(f"{b}, " for b in batch), result=", ".join(batch) or "()",
+        )  # fmt: skip
+        if not x.dims[-1]:
+            text = text[text.index("y[") :].replace("product[0]", f"{wide(x.dtype)}(1)")
+        lines = nest(serial(batch, y.dims), *text.strip().splitlines()) if y.size else []
+        return function(self.name, {"x": x, "y": y}, lines)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every size from 0, batches, singular matrices, a zero pivot, element types."""
         for shape in (
-            (1, 1),
-            (2, 2),
-            (3, 3),
-            (7, 7),
-            (5, 3, 3),
-            (2, 3, 4, 4),
-            (0, 2, 2),
-            (2, 0, 0),
-        ):
+            (1, 1), (2, 2), (3, 3), (7, 7), (5, 3, 3), (2, 3, 4, 4), (0, 2, 2), (2, 0, 0),
+        ):  # fmt: skip
             yield Example(cls(), (samples.array(shape),), 1e-4, 1e-4)
         rows = [[[0, 1], [1, 0]], [[1, 2], [2, 4]], [[0, 0], [0, 0]], [[0, 2], [0, 3]]]
         yield Example(cls(), (np.array(rows, np.float32),), 1e-5, 1e-6)

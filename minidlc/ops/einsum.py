@@ -2,7 +2,7 @@
 
     apply("einsum", a, b, equation="bij,bjk->bik")  # a matrix product for each b
     apply("einsum", x, equation="...ii->...i")      # diagonals
-    apply("einsum", a, b, equation="i,j")           # i and j, named once, are left: a outer product
+    apply("einsum", a, b, equation="i,j")           # i and j are left: an outer product
 
 Inputs are taken two at a time; each pair is one matmul between transposes, or one product where
 nothing is summed. f16 and bf16 are computed in f32 and rounded once. Treated in course chapter
@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,9 +28,8 @@ from minidlc.ops.elementwise import widened
 from minidlc.ops.rules import Values
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?")
-Labels = tuple[
-    str, ...
-]  # of the axes of a value: letters, and ".0", ".1", … counted from the right
+# of the axes of a value: letters, and ".0", ".1", … counted from the right
+Labels: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)

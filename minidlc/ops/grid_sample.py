@@ -150,11 +150,8 @@ class GridSample(Op):
             value = functions.lookup(x, n, c, *(p for p, _ in places))
             value = to(wide(x.dtype), value)
             for _, inside in places:
-                value = (
-                    value
-                    if inside is None
-                    else functions.where(inside, value, const(0, value.dtype))
-                )
+                if inside is not None:
+                    value = functions.where(inside, value, const(0, value.dtype))
             return value
 
         def body(n: Index, c: Index, *at: Index) -> Expr:

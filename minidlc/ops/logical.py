@@ -93,7 +93,7 @@ class Equal(Comparison):
 
     onnx = "Equal"
     symbol = "=="
-    takes = (*rules.NUMBERS, "bool")
+    takes = rules.ANY
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class MatMul(Op):
 class Gemm(Op):
     """gemm(a, b, c) = alpha * a' @ b' + beta * c; a' is a or its transpose; c broadcasts, or None.
 
-    alpha and beta other than 1 need floats.
+    alpha and beta other than 1 need floats. With a beta of 0, c is not read: 0 * inf adds no NaN.
     """
 
     name = "gemm"
@@ -131,7 +131,7 @@ class Gemm(Op):
         left, right = widened(a), widened(b)
         y = (left.T if self.transA else left) @ (right.T if self.transB else right)
         y = y if self.alpha == 1 else y * y.dtype.type(self.alpha)
-        if c is not None:
+        if c is not None and self.beta:
             y = y + (widened(c) if self.beta == 1 else widened(c) * y.dtype.type(self.beta))
         return y.astype(a.dtype, copy=False)
 
@@ -141,7 +141,7 @@ class Gemm(Op):
         y = left @ right
         if self.alpha != 1:
             y = y * self.alpha
-        if c is None:
+        if c is None or not self.beta:
             return y
         return y + (c if self.beta == 1 else c * self.beta)
 
@@ -156,6 +156,7 @@ class Gemm(Op):
         for shape in ((), (1,), (3,), (5, 1), (1, 3), (5, 3)):
             yield Example(cls(0.5, 2.0), (a, b, samples.array(shape)), 1e-5, 1e-5)
         yield Example(cls(), (a, b), 1e-5, 1e-5)
+        yield Example(cls(beta=0.0), (a, b, np.full((3,), np.inf, np.float32)), 1e-5, 1e-5)
         yield Example(cls(), tuple(samples.array(s, "i32", -9, 9) for s in ((2, 3), (3, 4), (4,))))
         wide_inputs = tuple(samples.array(s, "f64") for s in ((2, 3), (3, 4), (4,)))
         yield Example(cls(2.0), wide_inputs, 1e-11, 1e-12)

@@ -126,7 +126,7 @@ class Concat(Op):
         if not inputs:
             rules.fail(self, "needs at least one input", "MDLC0201")
         first = inputs[0]
-        rules.elements(self, (*rules.NUMBERS, "bool"), *inputs)
+        rules.elements(self, rules.ANY, *inputs)
         axis = rules.axis(self, self.axis, first.rank)
         total: Dim = 0
         for t in inputs:

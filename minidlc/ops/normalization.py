@@ -338,7 +338,8 @@ class MeanVarianceNormalization(Normalization):
     """mean_variance_normalization(x) = (x - m) / (s + 1e-9).
 
     m and s are mean and standard deviation over `axes`, by default all but the channels of an
-    image; where all elements are equal the result is 0.
+    image; where all elements are equal the result is 0. No axes at all are refused: engines
+    disagree whether they mean every axis.
     """
 
     onnx = "MeanVarianceNormalization"
@@ -346,7 +347,8 @@ class MeanVarianceNormalization(Normalization):
 
     def type_rule(self, x: TensorType) -> TensorType:
         rules.elements(self, "float", x)
-        rules.axes(self, self.axes, x.rank)
+        if not rules.axes(self, self.axes, x.rank):
+            rules.fail(self, "axes must name an axis, got ()", rules.RANGE)
         return x
 
     def reference(self, x: Values) -> Values:

@@ -54,7 +54,7 @@ class Pad(Op):
         if value is not None:
             if self.mode != "constant":
                 rules.fail(self, f"mode {self.mode} takes no value", "MDLC0201")
-            rules.elements(self, (*rules.NUMBERS, "bool"), x, value)
+            rules.elements(self, rules.ANY, x, value)
             rules.rank(self, "value", value, 0)
         for axis, (dim, (begin, end)) in enumerate(zip(x.shape, self.sides(), strict=True)):
             if not isinstance(dim, int):

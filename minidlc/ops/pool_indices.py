@@ -26,6 +26,7 @@ from minidlc.ops.arg_reduction import is_extremum
 from minidlc.ops.elementwise import load
 from minidlc.ops.pool import MaxPool, Pool, lowest
 from minidlc.ops.rules import Values
+from minidlc.ops.shape import flattened
 from minidlc.ops.windows import Window, pad_array, spatial_names
 from minidlc.te import functions
 from minidlc.te import tensor as te
@@ -91,7 +92,7 @@ class MaxPoolWithIndices(Pool):
                 inside &= p >= 0
                 inside &= p < size
             hit = is_extremum(load(x, (n, c, *where)), load(y, (n, c, *at)))
-            flat = functions.index(_flat((n, c, *where), x.shape))
+            flat = functions.index(flattened((n, c, *where), x.shape))
             return te.min(select(inside, select(hit, flat, nowhere), nowhere), *taps)
 
         if not self.storage_order:
@@ -119,14 +120,6 @@ class MaxPoolWithIndices(Pool):
         for element in ("i8", "u8"):
             x = samples.array((1, 2, 6, 6), element, -9, 9)
             yield Example(cls((2, 2), (2, 2)), (x,), 0, 0)
-
-
-def _flat(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
-    """Row-major position of an element."""
-    flat = Index.of(0)
-    for i, size in zip(index, shape, strict=True):
-        flat = flat * size + i
-    return flat
 
 
 def _reversed(flat: Expr, dims: tuple[int, ...]) -> Expr:

@@ -22,6 +22,7 @@ from minidlc.ops import rules, samples
 from minidlc.ops.binary import convert
 from minidlc.ops.composing import cast_to
 from minidlc.ops.conv import Conv
+from minidlc.ops.matmul import MatMul
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import plain_fields
 
@@ -88,7 +89,8 @@ class Scaled(Op):
 class QuantizeLinear(Scaled):
     """quantize_linear(x, scale, zero)[i] = round(x[i] / scale) + zero, saturated to type `to`.
 
-    Halves are rounded to even, NaN gives 0. zero is of type `to`, 0 if omitted.
+    Halves are rounded to even, NaN gives 0. zero is of type `to`, 0 if omitted. The quotient is of
+    the type of scale, before it is rounded: f16 may make it a half.
     """
 
     onnx = "QuantizeLinear"
@@ -111,13 +113,15 @@ class QuantizeLinear(Scaled):
         return x.with_dtype(self.to)
 
     def reference(self, x: Values, scale: Values, zero: Values | None = None) -> Values:
-        y = np.rint(x.astype(np.float32) / self.of_each(x, scale).astype(np.float32))
+        y = x.astype(np.float32) / self.of_each(x, scale).astype(np.float32)
+        y = np.rint(y.astype(scale.dtype).astype(np.float32))
         if zero is not None:
             y = y + self.of_each(x, zero).astype(np.float32)
         return convert(np.asarray(y), self.to.numpy)
 
     def decompose(self, x: Value, scale: Value, zero: Value | None = None) -> Value:
-        y = apply("round", cast_to(x, f32) / cast_to(self.of_each_value(x, scale), f32))
+        y = cast_to(x, f32) / cast_to(self.of_each_value(x, scale), f32)
+        y = apply("round", cast_to(cast_to(y, tensor_type(scale).dtype), f32))
         if zero is not None:
             y = y + cast_to(self.of_each_value(x, zero), f32)
         return apply("cast", y, to=self.to)
@@ -135,6 +139,8 @@ class QuantizeLinear(Scaled):
             yield Example(cls(axis, block_size), (x * 50, scale, zero), 0, 0)
         x = samples.array((3, 5), "f16", -50, 50)
         yield Example(cls(), (x, np.array(2, np.float16)), 0, 0)
+        close = np.array([1.5, 3.5, 3.832, 7.5], np.float16)  # in f16 the quotients are halves
+        yield Example(cls(), (close, np.array(1 / 3, np.float16)), 0, 0)
 
 
 @register_op
@@ -215,15 +221,10 @@ class MatMulInteger(Op):
     ) -> TensorType:
         for name, t, zero in (("a", a, a_zero), ("b", b, b_zero)):
             _check_bytes(self, name, t, zero)
-            if t.rank < 2:
-                rules.fail(self, f"{name} must be a matrix, got {t}", rules.RANK)
-        k, n = a.shape[-1], b.shape[-2]
-        if not rules.same_dim(k, n):
-            rules.fail(self, f"inner dimensions differ: {k} != {n}", rules.DIMS)
+        product = MatMul().type_rule(a.with_dtype(i32), b.with_dtype(i32))
         self._check_zero("a_zero", a_zero, a, (*a.dims[:-1], 1))
-        self._check_zero("b_zero", b_zero, b, (*b.dims[:-2], 1, b.dims[-1]))
-        batch = rules.broadcast(self, *(t.with_shape(t.shape[:-2]) for t in (a, b)))
-        return TensorType(i32, (*batch, a.shape[-2], b.shape[-1]))
+        self._check_zero("b_zero", b_zero, b, (*b.dims[:-2], 1, *b.dims[1:][-1:]))
+        return product
 
     def _check_zero(
         self, name: str, zero: TensorType | None, t: TensorType, full: tuple[int, ...]
@@ -240,7 +241,7 @@ class MatMulInteger(Op):
         left, right = a.astype(np.int32), b.astype(np.int32)
         if a_zero is not None:
             rows = a_zero.astype(np.int32)
-            left = left - (rows.reshape(-1, 1) if a_zero.ndim == 1 else rows)
+            left = left - (rows.reshape(-1, 1) if rows.ndim == 1 < left.ndim else rows)
         if b_zero is not None:
             right = right - b_zero.astype(np.int32)
         return np.asarray(left @ right)
@@ -250,7 +251,7 @@ class MatMulInteger(Op):
     ) -> Value:
         left, right = cast_to(a, i32), cast_to(b, i32)
         if a_zero is not None:
-            if tensor_type(a_zero).rank == 1:
+            if tensor_type(a_zero).rank == 1 < tensor_type(a).rank:
                 a_zero = apply("unsqueeze", a_zero, axes=(1,))
             left = left - cast_to(a_zero, i32)
         if b_zero is not None:
@@ -268,6 +269,11 @@ class MatMulInteger(Op):
             yield Example(cls(), (a, b, *zero), 0, 0)
             columns = np.arange(4).astype(b.dtype)
             yield Example(cls(), (a, b, np.arange(3).astype(a.dtype), columns), 0, 0)
+        row, column = samples.array((5,), "u8", 0, 255), samples.array((5,), "i8", -9, 9)
+        zeros = np.array([7], np.uint8), np.array([3], np.int8)
+        for left, right in ((row, column), (row, b.astype("i1")), (a.astype("u1"), column)):
+            yield Example(cls(), (left, right), 0, 0)
+            yield Example(cls(), (left, right, *zeros), 0, 0)
         batch = samples.array((2, 3, 5), "u8", 0, 255), samples.array((2, 5, 4), "i8", -9, 9)
         yield Example(cls(), (*batch, np.array([7], np.uint8)), 0, 0)
 

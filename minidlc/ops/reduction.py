@@ -224,9 +224,10 @@ class Softmax(Op):
         v = widened(x)
         shifted = np.exp(v - np.max(v, axis=self.axis, keepdims=True, initial=-np.inf))
         shifted = shifted.astype(x.dtype).astype(v.dtype)
-        total = np.sum(shifted, axis=self.axis, keepdims=True)
-        held = total.astype(x.dtype).astype(v.dtype)
-        return np.divide(shifted, np.where(np.isinf(held), total, held)).astype(x.dtype)
+        total: Values = np.asarray(np.sum(shifted, axis=self.axis, keepdims=True))
+        held: Values = total.astype(x.dtype).astype(v.dtype)
+        divisor = np.where(np.isinf(held), total, held)
+        return np.divide(shifted, divisor).astype(x.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
         rank = len(x.shape)

@@ -130,7 +130,7 @@ class Resize(Op):
 
     def type_rule(self, x: TensorType) -> TensorType:
         self._check_words()
-        kinds = (*rules.NUMBERS, "bool") if self.mode == "nearest" else rules.NUMBERS
+        kinds = rules.ANY if self.mode == "nearest" else rules.NUMBERS
         rules.elements(self, kinds, x)
         shape = list(x.shape)
         for axis, (out, _) in self.stretched(x.shape).items():

@@ -34,6 +34,7 @@ ELEMENT, DIMS, RANK, SYMBOLIC, RANGE, FINITE = (
 )
 NUMBERS = ("float", "int", "uint")
 INTEGERS = ("int", "uint")
+ANY = (*NUMBERS, "bool")
 
 
 def fail(op: Op, message: str, code: str, hint: str | None = None) -> NoReturn:

@@ -20,13 +20,10 @@ import numpy as np
 from minidlc.expr.types import TensorType
 from minidlc.graph.op import Example, Op, register_op
 from minidlc.loop.nodes import LoopFunction
-from minidlc.loop.text import parse_function
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.nests import LANES, function, nest, serial, shared
 from minidlc.ops.rules import Values
-
-COLUMNS = 16  # columns that are summed side by side, in the vectors of any target
-SHARED_WORK = 1 << 16  # elements: below, a fork costs more than it gains
 
 
 @dataclass(frozen=True)
@@ -60,27 +57,25 @@ class Scan(Op):
         return (np.flip(y, self.axis) if self.reverse else y).astype(x.dtype)
 
     def loops(self, x: TensorType) -> LoopFunction:
-        lines = self._lines(x) if x.size else ["    pass"]
-        return parse_function("\n".join([f"def {self.name}(x: {x}, y: {x}):", *lines]))
+        return function(self.name, {"x": x, "y": x}, self._lines(x) if x.size else [])
 
     def _lines(self, x: TensorType) -> list[str]:
         """For each row (and each chunk of its columns) the total so far, step by step."""
         axis, last = rules.axis(self, self.axis, x.rank), x.rank - 1
-        rows = [(f"i{d}", n) for d, n in enumerate(x.dims) if d not in (axis, last)]
         where, lanes = [f"i{d}" for d in range(x.rank)], "1"
+        outer = [d for d in range(x.rank) if d not in (axis, last)]
+        rows = serial((where[d] for d in outer), (x.dims[d] for d in outer))
         if axis < last:
-            rows.append(("chunk", -(-x.dims[last] // COLUMNS)))
-            where[last] = f"{COLUMNS} * chunk + lane"
-            lanes = f"min({COLUMNS}, {x.dims[last]} - {COLUMNS} * chunk)"
+            rows.append(("chunk", "serial", -(-x.dims[last] // LANES)))
+            where[last] = f"{LANES} * chunk + lane"
+            lanes = f"min({LANES}, {x.dims[last]} - {LANES} * chunk)"
         where[axis] = f"{x.dims[axis] - 1} - step" if self.reverse else "step"
         place, element = ", ".join(where), wide(x.dtype)
         take = f'total[lane] = total[lane] {self.sign} cast("{element}", x[{place}])'
         give = f'y[{place}] = cast("{x.dtype}", total[lane])'
         lane = f"for lane in vectorized(0, {lanes}):"
-        kinds = ["parallel" if x.size >= SHARED_WORK else "serial", *["serial"] * len(rows)]
-        heads = [f"for {v} in {k}(0, {n}):" for (v, n), k in zip(rows, kinds, strict=False)]
         body = [
-            f'total = alloc({element}[{COLUMNS if axis < last else 1}], "stack")',
+            f'total = alloc({element}[{LANES if axis < last else 1}], "stack")',
             lane,
             f"    total[lane] = {element}({self.start})",
             f"for step in serial(0, {x.dims[axis]}):",
@@ -90,8 +85,7 @@ class Scan(Op):
                 for line in (f"    {lane}", f"        {store}")
             ),
         ]
-        nest = ["    " * depth + head for depth, head in enumerate(heads, 1)]
-        return [*nest, *("    " * (len(heads) + 1) + line for line in body)]
+        return nest(shared(rows, x.size), *body)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

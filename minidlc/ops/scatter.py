@@ -11,7 +11,7 @@ CallError (MDLC0909). Reads values, writes tensors. Treated in course chapter 01
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +22,13 @@ from minidlc.expr.nodes import Expr, IndexValue, call, const, select
 from minidlc.expr.types import DType, TensorType, i64
 from minidlc.graph.op import Example, Op, Pattern, Positions, register_op
 from minidlc.loop.nodes import LoopFunction
-from minidlc.loop.text import parse_function
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, to, wide
 from minidlc.ops.indexing import are_positions, tuples, within
+from minidlc.ops.nests import function, in_vectors, nest, serial, shared
 from minidlc.ops.rules import Values
 from minidlc.te import functions
 from minidlc.te.tensor import Tensor, compute
-
-LANES = 16  # elements that one step of a copy moves
-SHARED = 1 << 16  # elements from which on threads share a loop
 
 # reduction -> what of the old and the new value stays, as loop text and in NumPy
 _TEXT = {
@@ -54,37 +51,6 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "max": np.maximum,
     "min": np.minimum,
 }
-
-Loops = list[tuple[str, str, object]]  # (variable, kind, extent), the outermost first
-
-
-def nest(loops: Loops, statement: str) -> list[str]:
-    """A statement in loops, as lines of loop text."""
-    heads = [f"for {var} in {kind}(0, {extent}):" for var, kind, extent in loops]
-    return ["    " * d + line for d, line in enumerate([*heads, statement], 1)]
-
-
-def in_vectors(axes: Sequence[str], shape: Sequence[int]) -> tuple[Loops, list[str]]:
-    """Loops over `shape`, the last axis in vectors; and the position of their element."""
-    if not axes:
-        return [], []
-    *outer, last = axes
-    size = shape[-1]
-    loops: Loops = [(a, "serial", n) for a, n in zip(outer, shape, strict=False)]
-    loops.append((f"{last}o", "serial", -(-size // LANES)))
-    loops.append((f"{last}i", "vectorized", f"min({LANES}, {size} - {LANES}*{last}o)"))
-    return loops, [*outer, f"{LANES}*{last}o + {last}i"]
-
-
-def shared(loops: Loops, work: int) -> Loops:
-    """The outermost loop of more than one iteration in parallel, if there is work for it."""
-    if work < SHARED:
-        return loops
-    first = next(n for n, (_, _, extent) in enumerate(loops) if extent != 1)
-    var, kind, extent = loops[first]
-    if kind != "serial":
-        return loops
-    return [*loops[:first], (var, "parallel", extent), *loops[first + 1 :]]
 
 
 def copy_of(x: TensorType) -> list[str]:
@@ -117,7 +83,7 @@ class Scatter(Op):
         self, x: TensorType, updates: TensorType, shape: rules.Shape, reduction: str
     ) -> None:
         """Require updates of this shape, and a known reduction."""
-        rules.elements(self, (*rules.NUMBERS, "bool"), x, updates)
+        rules.elements(self, rules.ANY, x, updates)
         if reduction not in _TEXT:
             text = f"reduction {reduction!r} is none of {', '.join(_TEXT)}"
             rules.fail(self, text, rules.RANGE)
@@ -140,9 +106,8 @@ class Scatter(Op):
     def function(self, updating: list[str], *types: TensorType) -> LoopFunction:
         """The loops: a copy, then `updating`, unless there is no place to update."""
         x, indices, updates = types
-        head = f"def {self.name}(x: {x}, indices: {indices}, updates: {updates}, y: {x}):"
-        body = [*copy_of(x), *updating] if x.size else ["    pass"]
-        return parse_function("\n".join([head, *body]))
+        params = {"x": x, "indices": indices, "updates": updates, "y": x}
+        return function(self.name, params, [*copy_of(x), *updating] if x.size else [])
 
 
 @register_op
@@ -179,7 +144,7 @@ class ScatterElements(Scatter):
     def loops(self, x: TensorType, indices: TensorType, updates: TensorType) -> LoopFunction:
         """After the copy, for axis 0: `y[at(indices[i, j], 5), j] = updates[i, j]` for i, j."""
         axis, at = self.axis % x.rank, list(axis_names(x.rank))
-        loops: Loops = [(a, "serial", n) for a, n in zip(at, updates.dims, strict=True)]
+        loops = serial(at, updates.dims)
         if any(n > 1 for n in updates.dims[:axis]):  # other rows of x: no two meet
             loops = shared(loops, updates.size)
         here = ", ".join(at)
@@ -243,7 +208,7 @@ class ScatterNd(Scatter):
         """After the copy: `y[at(indices[i, 0], 5), j] = updates[i, j]` for i, and j in vectors."""
         axes, rank = axis_names(updates.rank), indices.rank - 1
         tuple_at = list(axes[:rank])
-        loops: Loops = [(a, "serial", n) for a, n in zip(tuple_at, indices.dims, strict=False)]
+        loops = serial(tuple_at, indices.dims)
         inner, slice_at = in_vectors(axes[rank:], updates.dims[rank:])
         places = [
             from_front(f"indices[{', '.join([*tuple_at, str(n)])}]", indices.dtype, size)
@@ -296,7 +261,7 @@ class TensorScatter(Op):
             rules.fail(self, "axis 0 is that of the batch", rules.RANGE)
         if self.mode not in ("linear", "circular"):
             rules.fail(self, f"mode {self.mode!r} is neither linear nor circular", rules.RANGE)
-        rules.elements(self, (*rules.NUMBERS, "bool"), x, updates)
+        rules.elements(self, rules.ANY, x, updates)
         rules.rank(self, "updates", updates, x.rank)
         for d, (n, m) in enumerate(zip(x.shape, updates.shape, strict=True)):
             fits = isinstance(n, int) and isinstance(m, int) and m <= n

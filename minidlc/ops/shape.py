@@ -22,8 +22,6 @@ from minidlc.ops.elementwise import axis_names
 from minidlc.ops.rules import Shape, Values
 from minidlc.te.tensor import Tensor, compute
 
-ANY: tuple[str, ...] = (*rules.NUMBERS, "bool")
-
 
 def reindexed(x: Tensor, shape: Sequence[int], name: str) -> Tensor:
     """The elements of `x` in row-major order under another shape."""
@@ -32,9 +30,7 @@ def reindexed(x: Tensor, shape: Sequence[int], name: str) -> Tensor:
     def body(*index: Index) -> object:
         where: list[Index] = []
         for source, target in groups:
-            flat = Index.of(0)
-            for d in target:
-                flat = flat * shape[d] + index[d]
+            flat = flattened([index[d] for d in target], [shape[d] for d in target])
             where += _unflatten(flat, [x.shape[d] for d in source])
         return x[tuple(where)]
 
@@ -64,6 +60,14 @@ def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], lis
 
 def _size(shape: Sequence[int], axes: Sequence[int]) -> int:
     return math.prod(shape[d] for d in axes)
+
+
+def flattened(index: Sequence[Index], dims: Sequence[int]) -> Index:
+    """The number of an element in row-major order."""
+    flat = Index.of(0)
+    for i, size in zip(index, dims, strict=True):
+        flat = flat * size + i
+    return flat
 
 
 def _unflatten(flat: Index, dims: Sequence[int]) -> list[Index]:

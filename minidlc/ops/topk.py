@@ -19,12 +19,10 @@ from minidlc.expr.types import DType, TensorType, i64
 from minidlc.graph.op import Example, Op, register_op
 from minidlc.graph.types import TupleType
 from minidlc.loop.nodes import LoopFunction
-from minidlc.loop.text import parse_function
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.nests import function, nest, serial, shared
 from minidlc.ops.rules import Values
-
-SHARED_WORK = 1 << 16  # elements: below, a fork costs more than it gains
 
 _ROW = """
 kept = alloc({element}[1], "stack")
@@ -92,17 +90,12 @@ class TopK(Op):
 
     def loops(self, x: TensorType) -> LoopFunction:
         y, p = self.type_rule(x).items
-        head = f"def {self.name}(x: {x}, y: {y}, p: {p}):\n"
-        if not x.size:
-            return parse_function(head + "    pass\n")
         axis = rules.axis(self, self.axis, x.rank)
-        rows = [(f"r{d}", n) for d, n in enumerate(x.dims) if d != axis]
-        kind = "parallel" if x.size >= SHARED_WORK else "serial"
-        for depth, (name, extent) in enumerate(rows, 1):
-            head += "    " * depth + f"for {name} in {kind}(0, {extent}):\n"
-            kind = "serial"
-        depth = len(rows) + 1
-        return parse_function(head + "    " * depth + _indented(self._row(x, axis), depth))
+        others = [d for d in range(x.rank) if d != axis]
+        rows = serial((f"r{d}" for d in others), (x.dims[d] for d in others))
+        row = self._row(x, axis).splitlines() if x.size else []
+        lines = nest(shared(rows, x.size), *row) if row else []
+        return function(self.name, {"x": x, "y": y, "p": p}, lines)
 
     def _row(self, x: TensorType, axis: int) -> str:
         """The text for one row of x."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidlc.expr.nodes import Const, Expr, binary, call, const
+from minidlc.expr.nodes import Const, Expr, binary, call, compare, const, select
 from minidlc.expr.types import bool_
 from minidlc.graph.op import register_op
 from minidlc.ops import rules
@@ -277,13 +277,20 @@ class BitwiseNot(Unary):
 @register_op
 @dataclass(frozen=True)
 class Softplus(Unary):
-    """softplus(x)[i] = log(1 + exp(x[i])), written max(x, 0) + log(1 + exp(-|x|)): no overflow."""
+    """softplus(x)[i] = log(1 + exp(x[i])), written max(x, 0) + log(1 + exp(-|x|)): no overflow.
+
+    log(1 + e) of a small e is log(u) * e / (u - 1) with u = 1 + e as rounded: what u lost, both
+    lost (D. Goldberg, "What Every Computer Scientist Should Know About Floating-Point", 1991).
+    """
 
     onnx = "Softplus"
 
     def scalar(self, x: Expr) -> Expr:
         zero = const(0.0, x.dtype)
-        return binary("max", x, zero) + call("log", 1.0 + call("exp", -call("abs", x)))
+        e = call("exp", -call("abs", x))
+        u = 1.0 + e
+        tail = select(compare("==", u, 1.0), e, call("log", u) * (e / (u - 1.0)))
+        return binary("max", x, zero) + tail
 
     def numpy(self, x: Values) -> Values:
         return np.logaddexp(x, np.zeros_like(x))

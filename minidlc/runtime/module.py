@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,8 +59,9 @@ class LoadedModule:
 
     `entry` is `void(ptr arena, ptr inputs, ptr outputs, ptr constants, i32 threads)` in one of the
     `objects`; inputs and outputs are arrays of pointers. The arena must have been planned for
-    `threads`; calls may use fewer. With `checks` there is one output more, an i64 for each check,
-    which is 0 before the call and which the entry sets where the check fails.
+    `threads`; calls may use fewer. Behind the outputs stand an i64 for each of the `checks`, which
+    is 0 before the call and which the entry sets where the check fails, and one i64 that the entry
+    of a `long_loops` model reads now and then: it returns soon if that is not 0.
     """
 
     objects: tuple[bytes, ...]
@@ -71,6 +72,7 @@ class LoadedModule:
     arena_bytes: int = 0
     threads: int = 1
     checks: tuple[PositionCheck, ...] = ()
+    long_loops: bool = False
     _arenas: list[Block] = field(default_factory=list[Block], init=False, repr=False)
     _guard: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -121,20 +123,19 @@ class LoadedModule:
         given = [_fitting(a, spec) for a, spec in zip_inputs(arrays, self.inputs)]
         fresh = out is None
         results = [np.empty(s.shape, s.dtype) for s in self.outputs] if fresh else list(out)
-        faults = np.zeros(len(self.checks), np.int64)
+        faults, stop = np.zeros(len(self.checks), np.int64), np.zeros(1, np.int64)
         use = max(1, min(threads or self.threads, self.threads))
         function, _ = self._native
         if use > 1:
             pool.ensure(use)
         arena = self._take_arena()
+        pointers = _pointers(given), _pointers([*results, faults, stop])
+        call = partial(function, arena[1], *pointers, self._constants[1], use)
         try:
-            function(
-                arena[1],
-                _pointers(given),
-                _pointers([*results, faults]),
-                self._constants[1],
-                use,
-            )
+            if self.long_loops and threading.current_thread() is threading.main_thread():
+                _run_interruptibly(call, stop)
+            else:
+                call()
         finally:
             self._return_arena(arena)
         for number in np.flatnonzero(faults):
@@ -153,6 +154,27 @@ class LoadedModule:
         with self._guard:
             if len(self._arenas) < _KEPT_ARENAS:
                 self._arenas.append(arena)
+
+
+def _run_interruptibly(call: Callable[[], object], stop: NDArray[np.int64]) -> None:
+    """Call in a thread of its own, so that Ctrl-C reaches the main one; it then sets `stop`.
+
+    Native code cannot be left halfway, its memory would be somebody else's: it is told to end its
+    loops, and waited for. A thread costs a call 0.1 ms.
+    """
+    thread = threading.Thread(target=call, daemon=True)
+    raised: BaseException | None = None  # by a signal's handler
+    try:
+        thread.start()
+    except BaseException as e:
+        stop[0], raised = 1, e
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as e:
+            stop[0], raised = 1, e
+    if raised is not None:
+        raise raised
 
 
 def zip_inputs(

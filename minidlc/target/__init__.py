@@ -8,6 +8,6 @@ Treated in course chapter 05_codegen.
 """
 
 from minidlc.target.host import host
-from minidlc.target.target import Target
+from minidlc.target.target import PRECISIONS, Target
 
-__all__ = ["Target", "host"]
+__all__ = ["PRECISIONS", "Target", "host"]

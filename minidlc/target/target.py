@@ -14,12 +14,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+PRECISIONS = {
+    "strict": "every operation is rounded, sums are added up in the order of the plain loops",
+    "default": "a product and a sum may be one rounding; lanes of a sum are added in any order",
+    "fast": "as default; and rules that hold for finite numbers only, such as x * 0 = 0",
+}
+
 
 @dataclass(frozen=True)
 class Target:
     """A machine: `cpu` and `features` as LLVM names them, sizes in bytes.
 
     `vector_bits` may be less than the machine's widest vector; `registers` counts vector registers.
+    `precision` says what its code may do to sums and products of floats (see `PRECISIONS`).
     """
 
     triple: str
@@ -29,6 +36,7 @@ class Target:
     registers: int = 16
     l1: int = 32 << 10
     l2: int = 512 << 10
+    precision: str = "default"
 
     def lanes(self, dtype_bits: int) -> int:
         """Number of elements of `dtype_bits` bits in one vector, at least 1."""

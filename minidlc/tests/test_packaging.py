@@ -31,3 +31,10 @@ def test_models_are_the_files_whose_licence_is_stated() -> None:
     stated = dict(re.findall(r"^\| `(\S+)` \|.*\| `([0-9a-f]{64})` \|$", readme, re.MULTILINE))
     present = [p for p in (ROOT / "models").iterdir() if p.suffix in (".onnx", ".npz")]
     assert {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in present} == stated
+
+
+def test_no_name_of_the_api_is_a_module_as_well() -> None:
+    """Importing the module would put it in the name's place: `mc.session` would be no function."""
+    modules = {path.stem for path in Path(minidlc.__file__).parent.iterdir()}
+    names = set(dir(minidlc)) - {"target", "te", "viz"}
+    assert modules & names <= {"loop"}  # the op is built by apply("loop", …)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,3 +40,17 @@ def test_every_link_leads_somewhere() -> None:
 @pytest.mark.parametrize("folder", sorted(set(re.findall(r"`(\w+)/`", README))))
 def test_every_folder_of_the_reading_order_exists(folder: str) -> None:
     assert (PACKAGE / folder).is_dir()
+
+
+def test_the_numbers_of_ops_are_right() -> None:
+    """Counted by a fresh Python: other tests register ops of their own."""
+    count = "len(registered_ops()), len(known_op_types())"
+    code = (
+        "import minidlc.frontend.onnx.importer\n"
+        "from minidlc.frontend.onnx.registry import known_op_types\n"
+        f"from minidlc.graph import registered_ops\nprint({count})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ops, op_types = run.stdout.split()
+    assert f" {ops} ops:" in README
+    assert f" {op_types} op types " in README

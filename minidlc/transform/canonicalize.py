@@ -4,7 +4,8 @@
     with mc.use(**{"rules.canonicalize": lambda: (*canonical_rules(), my_rule)}): ...
 
 Each rule holds for every value of every element type it admits, to the bit: x * 0, x - x and x / x
-are no rules (NaN, infinity); x + 0.0 is none (it turns -0.0 into 0.0), x + -0.0 is one.
+are no rules (NaN, infinity); x + 0.0 is none (it turns -0.0 into 0.0), x + -0.0 is one. The set
+`fast` has them, for compile(precision="fast").
 Treated in course chapter 02_passes.
 """
 
@@ -17,9 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from minidlc.expr.types import DType, TensorType
 from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.ops import functional
+from minidlc.support.locations import Derived
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rewriter import rewrite
 from minidlc.transform.rules import Rule, rule_set, rules_of
@@ -82,6 +86,29 @@ def canonical_rules() -> tuple[Rule, ...]:
         Rule("transpose-nothing", lambda x, p: transpose(x, perm=p), lambda x: x, when=moves_none),
         Rule("transpose-of-transpose", transposed_twice, transposed_once),
     )
+
+
+@rule_set("fast")
+def fast_rules() -> tuple[Rule, ...]:
+    """The canonical rules and those that hold for finite numbers only (precision="fast")."""
+    return (
+        *canonical_rules(),
+        Rule("mul-zero", lambda x: x * 0, filled_with(0), when=is_static),
+        Rule("sub-itself", lambda x: x - x, filled_with(0), when=is_static),
+        Rule("div-itself", lambda x: x / x, filled_with(1), when=is_static),
+        Rule("add-zero-float", lambda x: x + 0, lambda x: x, when=same_type),
+    )
+
+
+def filled_with(number: int) -> Callable[[Node], Constant]:
+    """A replacement: a constant of the type of the match that holds the number everywhere."""
+
+    def constant(root: Node) -> Constant:
+        assert isinstance(root.type, TensorType), "elementwise ops have one result"
+        array = np.full(root.type.dims, number, root.type.dtype.numpy)
+        return Constant(root.name, array, Derived("fast", root.loc))
+
+    return constant
 
 
 def constant_right(op: str) -> Rule:

@@ -72,7 +72,7 @@ def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
     expect("to_onnx", "opset", opset, int)
     if not OLDEST_OPSET <= opset <= newest:
         text = f"opset {opset} is outside {OLDEST_OPSET} to {newest}"
-        raise OptionError(text, code="MDLC1017")
+        raise OptionError(text, hint="None picks one", code="MDLC1017")
     return _export(graph, opset)
 
 

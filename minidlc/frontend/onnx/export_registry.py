@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import onnx
@@ -120,7 +120,11 @@ class NodeWriter:
             kept.pop()
         wish = identifier(f"{self.node.name}_{op_type.lower()}")
         names = [self._model.names.fresh(wish) for _ in range(outputs)]
-        self.protos.append(helper.make_node(op_type, kept, names, names[0], **given))
+        proto = helper.make_node(op_type, kept, names, names[0])
+        for name, value in sorted(given.items()):  # an empty list does not tell its type
+            kind = cast(Any, found.attributes[name].type).value
+            proto.attribute.append(helper.make_attribute(name, value, attr_type=kind))
+        self.protos.append(proto)
         return tuple(names)
 
     def ints(self, name: str, values: Sequence[int]) -> str:

@@ -109,7 +109,8 @@ def prelu(node: OnnxNode, x: Value, slope: Value) -> Value:
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(node: OnnxNode, x: Value) -> Value:
     """x above alpha, else 0."""
-    return apply("where", x > node.attr_float("alpha", 1.0), x, x * 0.0)
+    zero = tensor_type(x).dtype.numpy.type(0)
+    return apply("where", x > node.attr_float("alpha", 1.0), x, zero)
 
 
 @onnx_op("Selu")
@@ -121,9 +122,10 @@ def selu(node: OnnxNode, x: Value) -> Value:
 
 @onnx_op("Celu")
 def celu(node: OnnxNode, x: Value) -> Value:
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
-    alpha = node.attr_float("alpha", 1.0)
-    return apply("elu", x / alpha) * alpha
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)): one of the two is 0, for any alpha."""
+    v, alpha = in_wide(x), node.attr_float("alpha", 1.0)
+    below = (apply("exp", v / alpha) - 1.0) * alpha
+    return narrowed(apply("where", v < 0.0, below, v), x)
 
 
 @onnx_op("Swish")
@@ -144,10 +146,12 @@ def softmax(node: OnnxNode, x: Value) -> Value:
     """Before opset 13: of x flattened to rank 2 at `axis`, whose default was 1."""
     names = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hardmax"}
     name = names[node.op_type]
-    axis = node.attr_int("axis", -1 if node.opset >= 13 else 1)
+    if node.opset >= 13:
+        return apply(name, x, axis=node.attr_int("axis", -1))
     rank = tensor_type(x).rank
-    if node.opset >= 13 or axis in (-1, rank - 1):
-        return apply(name, x, axis=axis)
+    axis = node.attr_axis(rank, 1)
+    if axis == rank - 1:
+        return apply(name, x, axis=-1)
     flat = apply(name, apply("flatten", x, axis=axis), axis=-1)
     return apply("reshape", flat, shape=tensor_type(x).dims)
 
@@ -166,7 +170,8 @@ def dropout(
     y = apply("identity", x)
     if not any(node.outputs[1:]):
         return (y,)
-    kept = Constant("kept", np.array(True))
+    kind = np.dtype(bool) if node.opset >= 10 else tensor_type(x).dtype.numpy
+    kept = Constant("kept", np.ones((), kind))
     return y, apply("expand", kept, shape=node.dims(x))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidlc.expr.types import TensorType, bool_, i64
+from minidlc.expr.types import DType, TensorType, bool_, i64
 from minidlc.frontend.onnx.registry import OnnxNode, ValueNeeded, constant_value, onnx_op
 from minidlc.frontend.onnx.subgraphs import Subgraph, values_of
 from minidlc.graph.graph import (
@@ -31,6 +31,7 @@ from minidlc.support.errors import CompileError, OnnxImportError
 
 LARGEST_COUNT = 1 << 62  # exporters write the largest i64 where there is no number of runs
 MOST_OPENED = 256  # runs of a loop whose body is imported once for each
+MOST_COPIES = 4096  # of a body in such a loop in such a loop …
 
 
 def captures_of(*graphs: Subgraph) -> dict[Value, Input]:
@@ -43,11 +44,11 @@ def captures_of(*graphs: Subgraph) -> dict[Value, Input]:
     return captures
 
 
-def number(values: Sequence[Value | None], place: int) -> int | None:
-    """The number an input is, if that is known."""
-    value = values[place]
+def number(value: Value | None, element: DType) -> int | None:
+    """The one number of this type that a value is, if that is known; the op refuses other types."""
     found = None if value is None else constant_value(value)
-    return int(found.reshape(-1)[0]) if found is not None and found.size == 1 else None
+    fits = found is not None and found.size == 1 and found.dtype == element.numpy
+    return int(found.reshape(-1)[0]) if found is not None and fits else None
 
 
 @onnx_op("If")
@@ -56,7 +57,7 @@ def if_(node: OnnxNode, cond: Value) -> Sequence[Value]:
     branches = [Subgraph(node, node.attr_graph(f"{name}_branch")) for name in ("then", "else")]
     for branch in branches:
         branch.needs_results(len(node.outputs))
-    known = number([cond], 0)
+    known = number(cond, bool_)
     if known is not None:
         return branches[not known].inline([])
     graphs: list[Graph] = []
@@ -124,14 +125,14 @@ class _Loop:
     @property
     def limit(self) -> int | None:
         """The largest number of runs, if it is known."""
-        return number([self.trips], 0)
+        return number(self.trips, i64)
 
     @property
     def starts(self) -> bool | None:
         """Whether the condition holds at first; None: not known."""
         if self.cond is None:
             return True
-        known = number([self.cond], 0)
+        known = number(self.cond, bool_)
         return None if known is None else bool(known)
 
     def as_op(self) -> Sequence[Value]:
@@ -148,7 +149,8 @@ class _Loop:
             text = f"the length of scan output {name!r} depends on data: not supported"
             raise self.node.unsupported(text, "a known number of runs, all of which happen")
         given = (self.trips, self.cond) if runs is None else (None, None)
-        if runs is not None and number([graph.outputs[0]], 0) != 1:
+        said = graph.outputs[0]
+        if runs is not None and not (isinstance(said, Constant) and said.array.all()):
             graph = Graph.of(graph.name, graph.inputs, [graph.inputs[1], *graph.outputs[1:]])
         op = apply(
             "loop", *given, *self.initial, *captures, body=graph, carried=len(state), trips=runs
@@ -196,14 +198,18 @@ class _Loop:
     def opened(self, reason: CompileError) -> Sequence[Value]:
         """The runs in a row; raises `reason` if a condition turns out not to be known."""
         assert self.limit is not None
+        copies = self.limit * self.body.copies
+        if copies > MOST_COPIES:
+            text = f"sizes change from run to run, in {copies:,} runs of loops in loops"
+            raise self.node.unsupported(text, f"at most {MOST_COPIES:,} are taken one by one")
         state = list(self.initial)
         stacks: list[list[Value]] = []
         for run in range(self.limit):
             i, going = Constant("i", np.array(run)), Constant("cond", np.array(True))
-            said, *results = self.body.inline([i, going, *state])
+            said, *results = self.body.inline([i, going, *state], self.limit)
             state = results[: len(state)]
             stacks.append(results[len(state) :])
-            goes_on = True if self.cond is None else number([said], 0)
+            goes_on = True if self.cond is None else number(said, bool_)
             if goes_on is None:
                 raise reason
             if not goes_on:

@@ -99,7 +99,7 @@ def topk(node: OnnxNode, x: Value, k: Value | None = None) -> tuple[Value, ...]:
     if node.opset < 10:
         count = node.attr_int("k", 0)
     elif k is None:
-        raise OnnxImportError("TopK needs its input 'k'", loc=node.loc, code="MDLC0119")
+        raise node.missing("k")
     else:
         count = node.constant_int(k, "k")
     axis, largest = node.attr_int("axis", -1), bool(node.attr_int("largest", 1))
@@ -125,7 +125,7 @@ def resize(
     """Opset 10 had no attributes but mode; 11 brought them, 18 axes, policies and antialiasing."""
     if node.opset < 11:
         if roi is None:
-            raise OnnxImportError("Resize needs its input 'scales'", loc=node.loc, code="MDLC0119")
+            raise node.missing("scales")
         return _resize_before_11(node, x, _floats(node, roi, "scales"))
     transformation = node.attr_str("coordinate_transformation_mode", "half_pixel")
     crops = transformation == "tf_crop_and_resize"

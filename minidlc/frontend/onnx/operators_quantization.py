@@ -27,7 +27,9 @@ def _number(v: Value) -> Value:
 def scaled(node: OnnxNode, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """The type of the result: `output_dtype`, or that of the zero point (the scale)."""
     quantize = node.op_type == "QuantizeLinear"
-    node.ignore("saturate", "precision")  # of float8; ours is f32
+    node.ignore("saturate")  # of float8
+    if quantize and (precision := node.attr_int("precision", 0)):
+        scale = cast_to(scale, element(precision, node.loc))
     to = element(given, node.loc) if (given := node.attr_int("output_dtype", 0)) else None
     if to is None and quantize:
         to = "u8" if zero is None else tensor_type(zero).dtype
@@ -84,6 +86,7 @@ def qlinear_matmul(
 ) -> Value:
     """Sums in i32, then scaled and rounded once."""
     sums = apply("matmul_integer", a, b, _number(a_zero), _number(b_zero))
+    a_scale = _number(a_scale)
     if tensor_type(a_scale).rank == 1:
         a_scale = apply("unsqueeze", a_scale, axes=(1,))
     return _rounded(sums, (a_scale, b_scale), y_scale, y_zero)
@@ -95,4 +98,5 @@ def _rounded(sums: Value, scales: Sequence[Value], y_scale: Value, y_zero: Value
     for scale in scales:
         y = y * _number(cast_to(scale, f32))
     to = tensor_type(y_zero).dtype
-    return apply("quantize_linear", y, _number(y_scale), _number(y_zero), to=to)
+    y_scale = _number(cast_to(y_scale, f32))
+    return apply("quantize_linear", y, y_scale, _number(y_zero), to=to)

@@ -2,7 +2,7 @@
 
     DFT(x)                       x @ table: cosines and sines, computed in f64
     STFT(x, step, window)        a gather of frames, times the window, then the same
-    Col2Im(x)                    conv_transpose with kernels that hold a single 1
+    Col2Im(x)                    scatter_nd into zeros, added up
 
 Treated in course chapter 01_graph_ir.
 """
@@ -17,9 +17,12 @@ from minidlc.expr.types import Array
 from minidlc.frontend.onnx.registry import OnnxNode, onnx_op
 from minidlc.frontend.onnx.tensors import element
 from minidlc.graph.graph import Constant, Value, apply, tensor_type
+from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.rules import Values
 
 LONGEST = 1 << 11  # a table has up to 4 * length**2 elements
+LARGEST = 1 << 32  # elements of one channel of an image, with its padding
+MOST_WEIGHTS = 1 << 24  # of a MelWeightMatrix, which becomes a constant
 
 
 def dft_table(length: int, parts: int, inverse: bool, onesided: bool) -> Array:
@@ -105,9 +108,11 @@ def stft(
     if frame_length is not None:
         length = node.constant_int(frame_length, "frame_length")
     elif window is not None:
-        length = node.dims(window)[0]
+        length = math.prod(node.dims(window))
     else:
         raise node.unsupported("neither a window nor a frame_length is given")
+    if window is not None and tensor_type(window).shape != (length,):
+        raise node.wrong(f"a window {tensor_type(window)} for frames of {length} elements")
     _, total, _ = node.dims(signal)
     if step < 1 or not 1 <= length <= total:
         raise node.unsupported(f"frames of {length} every {step} of {total} elements")
@@ -121,7 +126,7 @@ def stft(
 
 @onnx_op("Col2Im")
 def col2im(node: OnnxNode, x: Value, image_shape: Value, block_shape: Value) -> Value:
-    """Each row of a block is painted at its place: a transposed convolution of single ones."""
+    """Each row of a block is added at its place in the padded image; the padding is cut."""
     image = node.constant_ints(image_shape, "image_shape")
     block = node.constant_ints(block_shape, "block_shape")
     n = len(image)
@@ -131,21 +136,27 @@ def col2im(node: OnnxNode, x: Value, image_shape: Value, block_shape: Value) -> 
     lengths = (len(block), len(strides), len(dilations), len(pads) - n)
     if set(lengths) != {n} or min((*strides, *dilations, *block)) < 1:
         raise node.unsupported(f"blocks {block} of an image {image}, strides {strides}")
+    node.check_rank(x, "input", 3)
     batch, rows, count = node.dims(x)
     rooms = [image[a] + pads[a] + pads[a + n] - (block[a] - 1) * dilations[a] - 1 for a in range(n)]
     blocks = [room // s + 1 for room, s in zip(rooms, strides, strict=True)]
     size = math.prod(block)
-    if rows % size or math.prod(blocks) != count or min(rooms) < 0:
+    padded = [image[a] + pads[a] + pads[a + n] for a in range(n)]
+    if rows % size or math.prod(blocks) != count or min(rooms) < 0 or math.prod(padded) > LARGEST:
         text = f"{tensor_type(x)} does not hold {tuple(blocks)} blocks of {block} elements"
         raise node.unsupported(text)
-    kernels = np.eye(size, dtype=tensor_type(x).dtype.numpy).reshape(size, 1, *block)
-    return apply(
-        "conv_transpose",
-        apply("reshape", x, shape=(batch, rows, *blocks)),
-        np.tile(kernels, (rows // size, *[1] * (n + 1))),
-        strides=strides, dilations=dilations, pads=pads, group=rows // size,
-        output_padding=tuple(room % s for room, s in zip(rooms, strides, strict=True)),
-    )  # fmt: skip
+    tap, start = np.indices(block).reshape(n, -1, 1), np.indices(blocks).reshape(n, 1, -1)
+    places = [tap[a] * dilations[a] + start[a] * strides[a] for a in range(n)]
+    at = np.ravel_multi_index(places, padded).reshape(-1, 1)
+    images = batch * (rows // size)
+    columns = apply("transpose", apply("reshape", in_wide(x), shape=(images, len(at))), perm=(1, 0))
+    zero = np.zeros((), tensor_type(columns).dtype.numpy)
+    zeros = apply("expand", zero, shape=(math.prod(padded), images))
+    added = apply("scatter_nd", zeros, at, columns, reduction="add")
+    whole = apply("reshape", apply("transpose", added, perm=(1, 0)), shape=(images, *padded))
+    ends = tuple(pads[a] + image[a] for a in range(n))
+    cut = apply("slice", whole, starts=pads[:n], ends=ends, axes=tuple(range(1, n + 1)))
+    return narrowed(apply("reshape", cut, shape=(batch, rows // size, *image)), x)
 
 
 @onnx_op("MelWeightMatrix")
@@ -156,7 +167,7 @@ def mel_weights(
     to = element(node.attr_int("output_datatype", 1), node.loc)
     count, size = node.constant_int(bands, "num_mel_bins"), node.constant_int(length, "dft_length")
     samples_a_second = node.constant_int(rate, "sample_rate")
-    if count < 1 or size < 1 or samples_a_second < 1:
+    if count < 1 or size < 1 or samples_a_second < 1 or max(count, 2) * size > MOST_WEIGHTS:
         raise node.unsupported(f"{count} bands of {size} numbers, {samples_a_second} a second")
     limits = (node.constant(low, "lower_edge_hertz"), node.constant(high, "upper_edge_hertz"))
     first, last = (2595 * np.log10(1 + v.astype(np.float64).item() / 700) for v in limits)

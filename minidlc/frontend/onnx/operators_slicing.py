@@ -37,7 +37,10 @@ def slice_of(node: OnnxNode, x: Value, *given: Value | None) -> Value:
         text = f"Slice takes the inputs (x, {', '.join(names)}), got {len(given) + 1}"
         raise OnnxImportError(text, loc=node.loc, code="MDLC0119")
     pairs = zip(names, given, strict=False)
-    return apply("slice", x, **{n: node.constant_ints(v, n) for n, v in pairs if v is not None})
+    found = {n: node.constant_ints(v, n) for n, v in pairs if v is not None}
+    if len({len(values) for values in found.values()}) > 1:  # no axes, given, are not all axes
+        raise node.wrong(f"{' and '.join(found)} are lists of different lengths: {found}")
+    return apply("slice", x, **found)
 
 
 @onnx_op("Split")
@@ -87,7 +90,7 @@ def pad(
         fill = (border,) if border and mode == "constant" else ()
         return apply("pad", x, *fill, pads=node.attr_ints("pads"), mode=mode)
     if pads is None:
-        raise OnnxImportError("Pad needs its input 'pads'", loc=node.loc, code="MDLC0119")
+        raise node.missing("pads")
     amounts = node.constant_ints(pads, "pads")
     if axes is not None:
         amounts = _spread(node, amounts, node.constant_ints(axes, "axes"), tensor_type(x).rank)

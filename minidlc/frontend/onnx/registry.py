@@ -139,6 +139,11 @@ class OnnxNode:
         """The error to raise for what no kit can take: `raise node.wrong("axes are missing")`."""
         return OnnxImportError(what, loc=self.loc, hint=hint, code=WRONG)
 
+    def missing(self, name: str) -> OnnxImportError:
+        """The error to raise for an input that must not be left out."""
+        text = f"{self.op_type} needs its input {name!r}, which is left out"
+        return OnnxImportError(text, loc=self.loc, code="MDLC0119")
+
     def unread(self) -> list[str]:
         """Attributes that no converter asked for."""
         return [name for name in self._attributes if name not in self._seen]
@@ -265,6 +270,11 @@ class OnnxNode:
             raise self.unsupported(f"the shape of {x.type} is not known before it runs", hint)
         return known
 
+    def check_rank(self, x: Value, what: str, rank: int) -> None:
+        """Refuse an input that has not this many axes (MDLC0115)."""
+        if tensor_type(x).rank != rank:
+            raise self.wrong(f"input {what!r} must have {rank} axes, got {x.type}")
+
     def check_inputs(self, converter: Converter, inputs: Sequence[Value | None]) -> None:
         """Refuse a number of inputs that the converter does not take, or an omitted one (0119)."""
         signature = inspect.signature(converter)
@@ -276,8 +286,7 @@ class OnnxNode:
             raise OnnxImportError(text, loc=self.loc, code="MDLC0119") from None
         for name, value in bound.arguments.items():
             if value is None and signature.parameters[name].default is inspect.Parameter.empty:
-                text = f"{self.op_type} needs its input {name!r}, which is left out"
-                raise OnnxImportError(text, loc=self.loc, code="MDLC0119")
+                raise self.missing(name)
 
 
 def _read(attribute: AttributeProto) -> Any:

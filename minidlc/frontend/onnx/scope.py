@@ -61,7 +61,8 @@ class Importer:
     """Values by ONNX name; readers of what could not be imported are skipped.
 
     `opsets`: version by domain. `functions`: those of the model. `within`: for the body of a
-    function the place of its call; `depth`: how many calls that is inside.
+    function the place of its call; `depth`: how many calls that is inside. `copies`: how often
+    this is imported, inside loops whose runs are.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Importer:
     functions: Functions = field(default_factory=dict[tuple[str, str], onnx.FunctionProto])
     within: OnnxLoc | None = None
     depth: int = 0
+    copies: int = 1
     failed: set[str] = field(default_factory=set[str])
     problems: list[Problem] = field(default_factory=list[Problem])
 

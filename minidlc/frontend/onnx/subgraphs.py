@@ -110,20 +110,30 @@ class Subgraph:
         title = identifier(self.proto.name or self.node.op_type, "body")
         return Graph.of(title, [*inputs, *captures.values()], list(map(_source, outputs)))
 
-    def inline(self, values: Sequence[Value]) -> list[Value]:
-        """The results of the subgraph on outer values, its nodes part of the outer graph."""
-        outputs = self._import(values, self.captured)
+    @property
+    def copies(self) -> int:
+        """How often the graph around is imported, inside loops whose runs are."""
+        return self._outer.copies
+
+    def inline(self, values: Sequence[Value], runs: int = 1) -> list[Value]:
+        """The results of the subgraph on outer values, its nodes part of the outer graph.
+
+        `runs`: how often this will be done.
+        """
+        outputs = self._import(values, self.captured, runs)
         outside = {*values, *self.captured.values()}
         return [apply("identity", v) if v in outside else v for v in outputs]
 
-    def _import(self, values: Sequence[Value], seen: Mapping[str, Value]) -> list[Value]:
+    def _import(
+        self, values: Sequence[Value], seen: Mapping[str, Value], runs: int = 1
+    ) -> list[Value]:
         parameters = self._parameters(values)
         given = {p.name: v for p, v in zip(parameters, values, strict=True)}
         constants = initializers(self.proto, self._outer.model, self._outer.names)
         scope = self._outer.nested(
             self._outer.opsets, {**seen, **self._known, **constants, **given}, closed=True
         )
-        scope = replace(scope, problems=[])
+        scope = replace(scope, problems=[], copies=self.copies * runs)
         scope.add_all(self.proto)
         scope.report()
         return [scope.values[o.name] for o in self.proto.output]

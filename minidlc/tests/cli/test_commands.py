@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto
 
 import minidlc as mc
 from minidlc.graph.text import save_text
+from minidlc.tests.frontend.helpers import model, node
 
 pytestmark = pytest.mark.llvm
 
@@ -162,3 +165,29 @@ def test_which_input_a_file_is_for(tmp_path):
     assert len({line.split(":")[0] for line in done.stdout.splitlines()[::2]}) == 3
     done = minidlc("compile", str(tmp_path / "g.dlc"), "--shape", "x=3")
     assert "a graph text has its shapes" in done.stderr
+
+
+@pytest.fixture
+def open_sizes(tmp_path):
+    """A model of an open size whose second input decides a shape, and arrays for it."""
+    nodes = [node("Reshape", "x s", "y")]
+    built = model(nodes, {"x": (TensorProto.FLOAT, ["N", 6]), "s": (TensorProto.INT64, [2])})
+    onnx.save(built, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.ones((2, 6), np.float32))
+    np.save(tmp_path / "s.npy", np.array([3, 4]))
+    return tmp_path
+
+
+def test_run_takes_open_sizes_and_values_from_the_arrays(open_sizes):
+    done = minidlc("run", "m.onnx", "--input", "x=x.npy", "--input", "s=s.npy", cwd=open_sizes)
+    assert done.stdout.startswith("y: float32[3, 4]"), done.stderr
+    done = minidlc("run", "m.onnx", "--input", "x=x.npy", cwd=open_sizes)
+    assert "the value of input 's' decides shapes, and is not given" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["compile", "show"])
+def test_open_sizes_are_given_by_an_option(command, open_sizes):
+    done = minidlc(command, "m.onnx", cwd=open_sizes)
+    assert done.returncode == 1
+    assert "m.onnx leaves sizes or values open" in done.stderr
+    assert "hint: --shape N=4" in done.stderr

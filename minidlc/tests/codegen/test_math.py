@@ -89,6 +89,17 @@ def test_polynomials(fn: str, width: int) -> None:
     assert error_in_ulp(got, exact(fn, x)) <= ULP[fn]
 
 
+@pytest.mark.parametrize("fn", ["tanh", "erf", "sigmoid"])
+def test_limits_are_reached(fn: str) -> None:
+    x = np.resize(np.array([9.02, 20, 200, 3e38, np.inf], np.float32), N)
+    run = compiled(fn, target.host(), "f32")
+    if fn == "sigmoid":
+        np.testing.assert_array_equal(run(np.maximum(x, 20)), 1)
+        return
+    np.testing.assert_array_equal(run(x), 1)
+    np.testing.assert_array_equal(run(-x), -1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fn", ULP)
 def test_polynomials_densely(fn: str) -> None:

@@ -56,7 +56,7 @@ def test_an_option_of_the_wrong_type(name: str, wrong: object) -> None:
 
 @pytest.mark.llvm
 def test_shapes_are_for_onnx_models() -> None:
-    with pytest.raises(OptionError, match="a Graph has its shapes"):
+    with pytest.raises(OptionError, match="all sizes of this graph are known"):
         mc.compile(G, shapes={"N": 1})
 
 

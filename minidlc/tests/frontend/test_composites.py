@@ -172,6 +172,17 @@ def test_a_quantized_convolution_pads_with_the_zero_point():
     np.testing.assert_allclose(y[0, :, 0, 0].astype(int), corner, atol=1)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "right"),
+    [({}, [4, 10, 12, 22]), ({"precision": TensorProto.FLOAT}, [5, 11, 11, 23])],
+    ids=str,
+)
+def test_the_quotient_has_the_type_of_the_scale_or_the_precision(attributes, right):
+    x, scale = np.array([1.5, 3.5, 3.832, 7.5], np.float16), np.array(1 / 3, np.float16)
+    got = run(node("QuantizeLinear", "x s", "y", **attributes), {"x": x, "s": scale}, opset=23)
+    np.testing.assert_array_equal(got[0], right)
+
+
 def test_the_type_of_a_quantized_result():
     x = samples.array((2, 3), low=-90, high=90)
     nodes = node("QuantizeLinear", "x s", "y", output_dtype=TensorProto.INT8)

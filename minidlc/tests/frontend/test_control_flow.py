@@ -126,6 +126,14 @@ def test_branches_of_two_types_are_refused():
     assert "not supported" in text
 
 
+@pytest.mark.parametrize("value", [F(1), F(np.nan), I64(1), np.array([True, False])])
+def test_a_known_condition_is_one_truth_value(value):
+    """As one that is not known: NaN, 1 and two of them decide nothing."""
+    nodes = [choice([node("Neg", "x", "r")], [node("Abs", "x", "r")])]
+    text = refused(nodes, {"x": np.ones(3, F)}, weights={"c": value})
+    assert "the condition must be one element of bool" in text
+
+
 def test_if_in_if_captures_through_both():
     inner = choice([node("Add", "x w", "r")], [node("Sub", "x w", "r")], cond="d", results="q")
     other = [node("Neg", "x", "q")]
@@ -210,6 +218,24 @@ def test_a_constant_condition_that_stops_ends_it_after_one_run():
     np.testing.assert_array_equal(rows, [X * 2])
 
 
+@pytest.mark.parametrize("value", [F(3), F(np.nan), np.int32(3), np.zeros(0, I64)])
+def test_a_known_number_of_runs_is_one_i64(value):
+    """As one that is not known."""
+    nodes = [loop(adding(), "n _ x", "y")]
+    text = refused(nodes, {"x": I64(1)}, weights={"n": value})
+    assert "the number of runs must be one element of i64" in text
+
+
+def test_a_body_that_computes_that_it_goes_on():
+    """Not a constant of the body, but known; no run, or three."""
+    nodes = [node("Not", "f", "c_out"), node("Add", "x i", "x_out")]
+    body = graph(nodes, "i c x", "c_out x_out", {"f": False})
+    for runs in (0, 3):
+        nodes, weights = [loop(body, "n t x", "y")], {"n": I64(runs), "t": np.array(True)}
+        (y,) = run(nodes, {"x": I64(1)}, weights=weights)
+        assert y == (1 + 0 + 1 + 2 if runs else 1)
+
+
 @pytest.mark.parametrize("inputs", ["_ _ x", "_ c x", "largest c x", "largest _ x"])
 def test_a_loop_without_end_is_refused(inputs):
     body = graph([node("Neg", "x", "x_out")], "i go x", "go x_out")
@@ -245,6 +271,20 @@ def test_sizes_that_change_from_run_to_run_are_refused():
     given = {"n": np.array(3), "c": C, "x": X, "w": F([7])}
     text = refused([loop(growing(), "n c x", "y")], given)
     assert "a run changes the type of 'x_out' from f32[3] to f32[4]: not supported" in text
+
+
+@pytest.mark.parametrize("runs", [3, 200])
+def test_runs_of_loops_in_loops_are_taken_one_by_one_up_to_a_limit(runs):
+    """200 * 200 bodies would take minutes to import."""
+    nodes = [loop(growing(), "n c x", "x_new"), node("Identity", "go", "go_out")]
+    outer = loop(graph(nodes, "i go x", "go_out x_new"), "n c x", "y")
+    given, weights = {"x": X, "w": F([7])}, {"n": I64(runs), "c": C}
+    if runs == 3:
+        (y,) = run([outer], given, "y", weights)
+        np.testing.assert_array_equal(y, [*X, *[7] * 9])
+    else:
+        text = refused([outer], given, "y", weights)
+        assert "sizes change from run to run, in 40,000 runs of loops in loops" in text
 
 
 def test_a_wrong_number_of_body_inputs_is_refused():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -74,6 +76,23 @@ def test_reductions_at_several_opsets(opset: int) -> None:
         for attributes in ({"axes": (1,)}, {"axes": None}, {"axes": (0,), "keepdims": False}):
             g = unary(name, **attributes)
             assert difference(g, load_onnx(to_onnx(g, opset))) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "type", "attributes"),
+    [("transpose", f32[()], {"perm": ()}), ("pad", f32[()], {"pads": ()})],
+)
+def test_empty_lists_have_a_type(op: str, type: TensorType, attributes: dict[str, Any]) -> None:
+    x = Input("x", type)
+    inputs = (x, Constant("v", np.float32(1))) if op == "pad" else (x,)
+    g = graph(apply(op, *inputs, **attributes), inputs=[x])
+    for opset in (9, 17, 21):
+        model = to_onnx(g, opset)
+        onnx.checker.check_model(model, full_check=True)
+        array = np.ones(type.dims, np.float32)
+        np.testing.assert_array_equal(
+            interpret(load_onnx(model), [array])[0], interpret(g, [array])[0]
+        )
 
 
 def test_names_that_clash_are_made_unique() -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from minidlc.frontend.onnx import OnnxNode, load_onnx, onnx_op, registry
 from minidlc.graph import Value, apply, interpret
+from minidlc.support.errors import CompileError
 from minidlc.support.extension import counting, use
 from minidlc.support.locations import OnnxLoc
 from minidlc.tests.frontend.helpers import F, model, node, run
@@ -42,6 +43,18 @@ def test_softmax_before_opset_13_is_of_two_dimensions(opset: int, right: float) 
 def test_softmax_11_axes(axis: int, right: float) -> None:
     y = run(node("Softmax", "x", "y", axis=axis), {"x": np.zeros((2, 3, 4), F)}, opset=11)
     same(y, np.full((2, 3, 4), right))
+
+
+def test_softmax_11_has_no_axis_1_of_one() -> None:
+    with pytest.raises(CompileError, match="axis 1 is outside"):
+        run(node("Softmax", "x", "y"), {"x": np.zeros(3, F)}, opset=11)
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(7, F), (9, F), (10, np.bool_), (20, np.bool_)])
+def test_the_mask_of_a_dropout(opset: int, kind: Any) -> None:
+    mask = run(node("Dropout", "x", "_ y"), {"x": np.zeros((2, 3), F)}, opset=opset)
+    same(mask, np.ones((2, 3), kind))
+    assert mask.dtype == kind
 
 
 @pytest.mark.parametrize("opset", [8, 11, 12])
@@ -200,6 +213,13 @@ def test_variadic_ops() -> None:
     same(run(node("Max", "a", "y"), {"a": a}), a)
 
 
+def test_thresholded_relu_is_0_of_all_that_is_not_above() -> None:
+    x = F([np.nan, -np.inf, np.inf, -2, 1, 2])
+    y = run(node("ThresholdedRelu", "x", "y"), {"x": x})
+    same(y, [0, 0, np.inf, 0, 0, 2])
+    assert not np.signbit(y).any()
+
+
 def test_prelu_broadcasts_from_the_right() -> None:
     # FAULTS 41
     same(run(node("PRelu", "x s", "y"), {"x": F([-1, 2])}, {"s": F([0.25])}), [-0.25, 2])
@@ -209,6 +229,7 @@ def test_prelu_broadcasts_from_the_right() -> None:
     ("op", "attributes"),
     [
         ("Selu", {}), ("Celu", {"alpha": 0.5}), ("ThresholdedRelu", {"alpha": 0.7}), ("Mish", {}),
+        ("Celu", {"alpha": -0.5}),
         ("ReduceL2", {}), ("ReduceLogSum", {}), ("ReduceLogSumExp", {}), ("ReduceSumSquare", {}),
         ("ReduceLogSumExp", {"keepdims": 0}), ("LeakyRelu", {}), ("Elu", {"alpha": 0.3}),
         ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.1}), ("Gelu", {}),

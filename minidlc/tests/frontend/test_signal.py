@@ -132,6 +132,15 @@ def test_col2im_adds_up_blocks(
     close(got, wanted)
 
 
+def test_col2im_adds_integers_and_keeps_an_infinity_where_it_is() -> None:
+    weights = {"i": ints(3), "b": ints(2)}
+    built = node("Col2Im", "x i b", "y")
+    x = np.array([[[1, 2], [30, 40]]], np.int32)
+    np.testing.assert_array_equal(run(built, {"x": x}, weights), [[[1, 32, 40]]])
+    x = F([[[1, 2], [30, np.inf]]])
+    np.testing.assert_array_equal(run(built, {"x": x}, weights), F([[[1, 32, np.inf]]]))
+
+
 def test_col2im_refuses_what_does_not_fit() -> None:
     weights = {"i": ints(5, 5), "b": ints(2, 2)}
     built = model([node("Col2Im", "x i b", "y")], {"x": uniform(1, 4, 15)}, weights=weights)
@@ -187,6 +196,53 @@ def test_roi_align_is_the_mean_of_points(mode: str) -> None:
 def test_roi_align_that_is_not_supported(attributes: dict[str, Any], text: str) -> None:
     given = {"x": uniform(1, 1, 4, 4), "r": uniform(1, 4), "b": ints(0)}
     refused(model([node("RoiAlign", "x r b", "y", **attributes)], given), text)
+
+
+@pytest.mark.parametrize(
+    ("x", "regions", "images"),
+    [
+        ((1, 4, 4), (2, 4), 2), ((1, 1, 4, 4), (2, 2, 4), 2), ((1, 1, 4, 4), (2, 5), 2),
+        ((1, 1, 4, 4), (2, 4), 1),
+    ],
+)  # fmt: skip
+def test_roi_align_of_shapes_that_do_not_fit(x: Any, regions: Any, images: int) -> None:
+    given = {"x": uniform(*x), "r": uniform(*regions), "b": ints(*[0] * images)}
+    with pytest.raises(CompileError, match=r"axes|regions"):
+        load_onnx(model([node("RoiAlign", "x r b", "y", sampling_ratio=2)], given))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("RoiAlign", {"sampling_ratio": 1 << 40}),
+        ("RoiAlign", {"sampling_ratio": 1, "output_height": 1 << 40}),
+        ("RoiAlign", {"sampling_ratio": 1, "output_width": 0}),
+        ("Col2Im", {"pads": [0, 1 << 40], "strides": [1 << 41]}),
+    ],
+)
+def test_sizes_without_measure_are_refused(op: str, attributes: dict[str, Any]) -> None:
+    given = {"x": uniform(1, 1, 4, 4), "r": uniform(1, 4), "b": ints(0)}
+    if op == "Col2Im":
+        given = {"x": uniform(1, 2, 1), "r": ints(3), "b": ints(2)}
+    weights = {name: given.pop(name) for name in ("r", "b")}
+    with pytest.raises(CompileError, match=r"parts of|does not hold"):
+        load_onnx(model([node(op, "x r b", "y", **attributes)], given, weights=weights))
+
+
+@pytest.mark.parametrize(("bands", "size"), [(1 << 40, 16), (8, 1 << 50)])
+def test_mel_weights_without_measure_are_refused(bands: int, size: int) -> None:
+    weights = {"n": np.int64(bands), "s": np.int64(size), "r": np.int64(16000)}
+    weights |= {"l": F(0), "h": F(4000)}
+    refused(model([node("MelWeightMatrix", "n s r l h", "y")], {}, weights=weights), "bands of")
+
+
+def test_deform_conv_and_stft_of_shapes_that_do_not_fit() -> None:
+    given = {"x": uniform(4), "w": uniform(1), "o": uniform(1, 2, 3, 3)}
+    with pytest.raises(CompileError, match="input 'x' must have 4 axes"):
+        load_onnx(model([node("DeformConv", "x w o", "y")], given))
+    weights = {"s": np.int64(4), "n": np.int64(6), "w": uniform(1)}
+    with pytest.raises(CompileError, match=r"a window f32\[1\] for frames of 6"):
+        load_onnx(model([node("STFT", "x s w n", "y")], {"x": uniform(2, 20, 1)}, weights=weights))
 
 
 def test_non_max_suppression_is_not_supported() -> None:

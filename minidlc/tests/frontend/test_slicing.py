@@ -71,6 +71,10 @@ def test_slice_bounds_must_be_constants() -> None:
     refused(model([node("Slice", "x", "y")], {"x": X}), "MDLC0119", "got 1")
     zero = ints(s=[0], e=[1], a=[0], t=[0])
     refused(model([node("Slice", "x s e a t", "y")], {"x": X}, weights=zero), "MDLC0115", "nowhere")
+    for given in ({"a": []}, {"a": [0, 1]}, {"t": []}, {"e": [1, 2]}):
+        lists = ints(**{"s": [0], "e": [1], "a": [0], "t": [1]} | given)
+        slices = model([node("Slice", "x s e a t", "y")], {"x": X}, weights=lists)
+        refused(slices, "MDLC0115", "lists of different lengths")
 
 
 def both(built: onnx.ModelProto, *arrays: Any) -> list[Any]:

@@ -134,3 +134,15 @@ def test_refused(types, attributes, text):
     with pytest.raises(TypeRuleError) as caught:
         apply("attention", *inputs, **attributes)
     assert text in str(caught.value)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_of_minus_infinity_without_a_mask(causal: bool) -> None:
+    """As the function body in ONNX's schema; ONNX Runtime gives NaN."""
+    q, v = np.ones((1, 2, 3, 4), np.float32), np.ones((1, 2, 5, 7), np.float32)
+    k = np.full((1, 2, 5, 4), -np.inf, np.float32)
+    types = (mc.f32[a.shape] for a in (q, k, v))
+    g = mc.trace(lambda *x: mc.attention(*x, is_causal=causal)[0], *types)
+    for (got,) in (mc.compile(g)(q, k, v), mc.interpret(g, (q, k, v))):
+        np.testing.assert_array_equal(got, np.zeros((1, 2, 3, 7), np.float32))

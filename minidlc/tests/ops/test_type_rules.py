@@ -137,6 +137,7 @@ REFUSED = [
      "one symbolic dim", "shapes="),
     ("lp_normalization", (X,), {"p": 3}, "MDLC0209", "p must be 1 or 2, got 3", None),
     ("mean_variance_normalization", (X,), {}, "MDLC0209", "axis 2 is outside [-2, 1]", None),
+    ("mean_variance_normalization", (X,), {"axes": ()}, "MDLC0209", "axes must name an axis", None),
     ("reduce_l2", (i32[2],), {}, "MDLC0202", "takes float elements, got i32", "cast"),
     ("reduce_l1", (X,), {"axes": (2,)}, "MDLC0209", "axis 2 is outside [-2, 1]", None),
     ("softmax", (X,), {"axis": "last"}, "MDLC0208", "'axis': expected int, got 'last'", None),

@@ -3,7 +3,7 @@
     s = mc.session(mc.compile("lenet.onnx"))
     s.set_input("x", image)                         # by name or number; checked here, and copied
     s.run()
-    s.get_output(0)                                 # the same array after every run
+    s.get_output(0)                                 # the same memory after every run
 
 What does not change from run to run is set once. Runs write into the arrays of the first run, but
 for a model of open sizes, whose results may differ in size. Reads an executable. Treated in course
