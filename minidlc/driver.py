@@ -64,7 +64,7 @@ def compile(
     threads = _threads(threads)
     target = replace(_target(target), precision=_precision(precision))
     passes = _pipeline(pipeline, opt_level, precision)
-    expect("compile", "max_bytes", max_bytes, int)
+    _check_bytes(max_bytes)
     most = _most(max_specializations)
 
     def build(load: Callable[[], Graph]) -> Executable:
@@ -175,6 +175,13 @@ def _target(target: targets.Target | None) -> targets.Target:
         return targets.host()
     expect("compile", "target", target, targets.Target, hint="minidlc.target.host()")
     return target
+
+
+def _check_bytes(max_bytes: int) -> None:
+    expect("compile", "max_bytes", max_bytes, int)
+    if max_bytes < 1:
+        text = f"max_bytes: expected at least 1, got {max_bytes}"
+        raise OptionError(text, hint="8 << 30 is 8 GiB", code="MDLC1006")
 
 
 def _precision(precision: str) -> str:

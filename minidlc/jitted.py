@@ -182,9 +182,9 @@ class Jitted:
     def explain(self) -> str:
         """What was compiled, why it was compiled again, where the graph broke."""
         lines = [
-            f"{_name(self)}: {len(self._cache)} specializations kept (at most "
-            f"{self.max_specializations}), {len(self.recompiles)} recompiles, "
-            f"{len(self.graph_breaks)} graph breaks"
+            f"{_name(self)}: specializations kept {len(self._cache)} (at most "
+            f"{self.max_specializations}), recompiles {len(self.recompiles)}, "
+            f"graph breaks {len(self.graph_breaks)}"
         ]
         known = [str(g) for g in self._first if g.aspect in ("dtype", "shape", "value")]
         lines.append(f"  compiled for {', '.join(known) or 'no arguments'}" if self._first else "")

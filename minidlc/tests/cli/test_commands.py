@@ -27,7 +27,7 @@ def minidlc(
 ) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "100"}
     return subprocess.run(
-        [sys.executable, "-c", "from minidlc.cli import main; main()", *args],
+        [sys.executable, "-m", "minidlc", *args],
         capture_output=True,
         text=True,
         encoding="utf-8",

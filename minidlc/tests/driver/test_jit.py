@@ -284,7 +284,7 @@ def test_explain():
     f(X, 2)
     f(X[:3], 2)
     text = f.explain()
-    assert "2 specializations kept (at most 10), 1 recompiles, 0 graph breaks" in text
+    assert "specializations kept 2 (at most 10), recompiles 1, graph breaks 0" in text
     assert "compiled for argument x dtype f32, argument x shape (4, 8), argument k value 2" in text
     assert "1. recompiled: argument x shape (4, 8) → (3, 8)" in text
 

@@ -88,3 +88,9 @@ def test_sizes_that_no_memory_holds(nodes: Any, value: list[int]) -> None:
     exe = compiled(model(nodes, {"x": (FLOAT, ["N", 3]), "s": (INT64, [len(value)])}))
     with pytest.raises(MemoryLimitError, match="max_bytes allows"):
         exe(rows(2), np.array(value))
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_max_bytes_is_a_count(most: int) -> None:
+    with pytest.raises(OptionError, match=f"max_bytes: expected at least 1, got {most}"):
+        mc.compile(RELU, max_bytes=most)
