@@ -146,6 +146,8 @@ class Jitted:
 
     def __call__(self, /, *args: object, **kwargs: object) -> Any:
         """Run on these arguments; while something else is being traced, be part of it."""
+        if args and isinstance(args[0], type):  # @classmethod binds by itself since Python 3.13
+            return self.__get__(args[0])(*args[1:], **kwargs)
         arguments = self._bound(args, kwargs)
         given = leaves(arguments)
         if any(isinstance(leaf, (Input, Constant, Node)) for leaf in given):

@@ -113,7 +113,9 @@ class Pow(Elementwise):
     """pow(a, b)[i] = a[i] ** b[i]; the result has the type of a.
 
     Integer powers wrap; an integer to a negative or fractional power is computed in f64 and
-    truncated: 2 ** -1 = 0, 4 ** 0.5 = 2.
+    truncated: 2 ** -1 = 0, 4 ** 0.5 = 2. A float to the power of an integer of 32 or 64 bits is
+    computed in f64, where exponents keep their parity up to 2 ** 53: rounded to f32, 16777217 would
+    be even. Beyond, an exponent counts as its nearest f64, which is even, as in C.
     """
 
     onnx = "Pow"
@@ -127,7 +129,8 @@ class Pow(Elementwise):
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         if a.dtype.is_float:
-            return call("pow", a, to(a.dtype, b))
+            element = _holding_exponent(a.dtype, b.dtype)
+            return to(a.dtype, call("pow", to(element, a), to(element, b)))
         inexact = to(a.dtype, call("pow", Cast(f64, a), to(f64, b)))
         if b.dtype.is_float:
             return inexact
@@ -138,12 +141,15 @@ class Pow(Elementwise):
 
     def numpy(self, a: Values, b: Values) -> Values:
         if dtype(a.dtype).is_float:
-            return FUNCTIONS["pow"].numpy(a, b)
+            element = _holding_exponent(dtype(a.dtype), dtype(b.dtype)).numpy
+            power = FUNCTIONS["pow"].numpy(a.astype(element), b)
+            with np.errstate(over="ignore"):
+                return np.asarray(power).astype(a.dtype)
         inexact = convert(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
         if dtype(b.dtype).is_float:
             return inexact
-        element = _holding_both(dtype(a.dtype), dtype(b.dtype)).numpy
-        exact = np.power(a.astype(element), np.maximum(b, 0).astype(element)).astype(a.dtype)
+        integer = _holding_both(dtype(a.dtype), dtype(b.dtype)).numpy
+        exact = np.power(a.astype(integer), np.maximum(b, 0).astype(integer)).astype(a.dtype)
         return np.where(b < 0, inexact, exact)
 
     @classmethod
@@ -158,6 +164,16 @@ class Pow(Elementwise):
         large = np.array([2**31 - 1, 2**31, 2**32 - 1, 3], np.uint32)  # larger than any i32
         for exponents in (large, large.astype(np.int64) * 2, large.astype(np.uint64) << 31):
             yield Example(cls(), (base, exponents), 0, 0)
+        odd = np.array([2**24 + 1, -(2**24) - 1, 2**24, 2**31 - 1, 3, 0, -1], np.int32)
+        for element in ("f32", "f64", "f16", "bf16"):
+            floats = np.array([[-1.0], [1.0], [-2.0], [-0.0], [-np.inf], [np.nan]])
+            for exponents in (odd, odd.astype(np.int64) * 3, odd.astype(np.uint32)):
+                yield Example(cls(), (floats.astype(dtype(element).numpy), exponents), 0, 0)
+
+
+def _holding_exponent(base: DType, exponent: DType) -> DType:
+    """The float type that a power of a float is computed in."""
+    return f64 if exponent.is_integer and exponent.bits >= 32 else base
 
 
 def _holding_both(base: DType, exponent: DType) -> DType:

@@ -5,8 +5,9 @@
     x f32[n, c, h, w], w f32[c, o / group, kh, kw], b f32[o]  ->  y f32[n, o, h', w']
     h' = s * (h - 1) + output_padding + d * (kh - 1) + 1 - pads, s the stride and d the dilation
 
-It is an ordinary convolution in disguise, so the schedule of `conv` serves it. Treated in course
-chapter 01_graph_ir.
+A convolution over one pixel gives all that the pixels paint; the op `paint` adds it up where it
+falls, and nothing is multiplied by a zero that is not in x or w. Treated in course chapter
+01_graph_ir.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidlc.expr.index import Cond, Index
+from minidlc.expr.nodes import Expr, select
 from minidlc.expr.types import Dim, TensorType
 from minidlc.graph.graph import Value, apply, tensor_type
-from minidlc.graph.op import Example, Op, OpKind, register_op
+from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import widened
 from minidlc.ops.rules import Values
-from minidlc.ops.slicing import INT64
-from minidlc.ops.windows import Window, plain, plain_fields
+from minidlc.ops.windows import Window, plain, plain_fields, spatial_names
+from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
 
 
 @register_op
@@ -108,28 +111,26 @@ class ConvTranspose(Op):
         return y.astype(x.dtype, copy=False)
 
     def decompose(self, x: Value, w: Value, b: Value | None = None) -> Value:
-        """A convolution for each phase o % s of the result, all in one; then they are interleaved.
+        """Every product of a pixel and a tap is an output of a 1x1 convolution; `paint` adds them.
 
-        y[s*q + r] = sum over j of w[s*j + r] * x[q - j]: for each r < s an ordinary convolution
-        with every s-th tap, which no inserted zero is multiplied in.
+        A convolution over zeros put between the pixels or around them would multiply by those
+        zeros: of an infinity in w that is NaN where the right value is finite.
         """
         window = self.window(tensor_type(w).dims)
-        axes = [
-            _Phases.of(s, d, k, begin, end)
-            for s, d, k, (begin, end) in zip(
-                window.strides, window.dilations, window.kernel, self.margins(window.rank),
-                strict=True,
-            )
-        ]  # fmt: skip
-        pads = tuple(a.reach - a.lead for a in axes) + tuple(a.reach - a.tail for a in axes)
-        dilations = tuple(a.dilation for a in axes)
-        kernel = _kernel_of_phases(in_wide(w), window, axes, self.group)
-        y = apply("conv", in_wide(x), kernel, pads=pads, dilations=dilations, group=self.group)
-        y = _interleaved(y, axes)
-        rest = [a.begin for a in axes] + [a.end for a in axes]
-        if any(rest):
-            n = len(axes)
-            y = apply("pad", y, pads=(0, 0, *(-v for v in rest[:n]), 0, 0, *(-v for v in rest[n:])))
+        margins, strides = self.margins(window.rank), window.strides
+        y = _products(in_wide(x), in_wide(w), self.group)
+        if window.kernel != strides or window.extents != strides:  # else no two products meet
+            y = _painted(y, window, margins)
+            margins = [(begin % s, 0) for (begin, _), s in zip(margins, strides, strict=True)]
+        y = _interleaved(y, window.rank)
+        sizes = self._out(tensor_type(x), tensor_type(w))
+        begins = [begin for begin, _ in margins]
+        ends = [
+            n - begin - size
+            for n, begin, size in zip(tensor_type(y).dims[2:], begins, sizes, strict=True)
+        ]
+        if any(begins) or any(ends):
+            y = apply("pad", y, pads=(0, 0, *(-v for v in begins), 0, 0, *(-v for v in ends)))
         if b is not None:
             y = y + apply("reshape", in_wide(b), shape=(-1, *[1] * window.rank))
         return narrowed(y, x)
@@ -159,84 +160,150 @@ class ConvTranspose(Op):
             yield Example(op, (*inputs, bias), 1e-5, 2e-5)
         without_bias = samples.array((1, 2, 3, 3)), samples.array((2, 2, 3, 3))
         yield Example(cls((2, 2)), without_bias, 1e-5, 1e-5)
+        for op in (cls((3,), (2, 0), (3,)), cls((2,), (), (3,)), cls((3,)), cls()):
+            for where in (0, 1):  # spoils what it paints and nothing else, also at the border
+                spoilt = samples.array((1, 1, 4)), samples.array((1, 1, 2))
+                spoilt[where][0, 0, 1] = np.inf
+                yield Example(op, spoilt, 1e-5, 1e-5)
         for element, bound in (("f64", 1e-11), ("f16", 1e-2), ("bf16", 1e-1)):
             inputs = tuple(samples.array(s, element) for s in ((1, 3, 4, 4), (3, 4, 3, 3), (4,)))
             yield Example(cls((2, 2), (1, 1, 1, 1)), inputs, bound, bound)
 
 
+@register_op
 @dataclass(frozen=True)
-class _Phases:
-    """One spatial axis: `count` phases with `taps` taps each, and what is cut off around them.
+class Paint(Op):
+    """paint(x)[n, o, r, q] = the sum of x[n, o, k, i] where s*i + d*k = s*(first + q) + r.
 
-    The convolution pads `reach - lead` and `reach - tail`: those positions of which whole rounds of
-    phases are cut off are not computed. `begin` and `end` are then left to be cut.
+    x holds what pixel i paints through tap k, the result what is painted at each position: phase
+    r < s of round first + q, for `rounds` rounds. In 2-D and 3-D the same along each axis:
+    x[n, o, kh, kw, h, w] -> y[n, o, rh, rw, qh, qw]. Phase by phase, so that the innermost loop
+    runs over elements that lie side by side.
     """
 
-    count: int
-    taps: int
-    dilation: int
-    lead: int
-    tail: int
-    begin: int
-    end: int
+    pattern = Pattern.OUT_FUSABLE
+    schedule = "pool"
+    rounds: tuple[int, ...]
+    first: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
 
-    @property
-    def reach(self) -> int:
-        """How far taps lie apart."""
-        return (self.taps - 1) * self.dilation
+    def __post_init__(self) -> None:
+        for name, default in (("first", 0), ("strides", 1), ("dilations", 1)):
+            object.__setattr__(self, name, plain(getattr(self, name), default))
 
-    @staticmethod
-    def of(stride: int, dilation: int, kernel: int, begin: int, end: int) -> _Phases:
-        extent = (kernel - 1) * dilation + 1
-        taps, dilation = (kernel, dilation) if stride == 1 else (-(-extent // stride), 1)
-        reach = (taps - 1) * dilation
-        end += (reach + 1) * stride - extent  # the last round of phases may hang over
-        lead, tail = (min(max(v, 0) // stride, reach) for v in (begin, end))
-        return _Phases(
-            stride, taps, dilation, lead, tail, begin - lead * stride, end - tail * stride
-        )
+    def window(self, shape: Sequence[int]) -> Window:
+        """Kernel, strides and dilations."""
+        kernel = shape[2 : 2 + len(self.rounds)]
+        return Window.resolve(self, kernel, self.strides, (), self.dilations)
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, "float", x)
+        rules.rank(self, "x", x, 4, 6, 8)
+        rank = x.rank // 2 - 1
+        rules.count(self, "rounds", self.rounds, rank, 0)
+        rules.count(self, "first", self.first or (0,) * rank, rank, 0)
+        window = self.window(x.dims)
+        return x.with_shape((*x.shape[:2], *window.strides, *self.rounds))
+
+    def reference(self, x: Values) -> Values:
+        window, rank = self.window(x.shape), len(self.rounds)
+        pixels, first = x.shape[2 + rank :], self.first or (0,) * rank
+        ends = [a + n for a, n in zip(first, self.rounds, strict=True)]
+        sizes = zip(window.strides, pixels, window.extents, ends, strict=True)
+        dims = [max(s * max(n - 1, 0) + e, end * s) for s, n, e, end in sizes]
+        painted = np.zeros((*x.shape[:2], *dims), x.dtype)
+        if all(pixels):
+            for offset, place in window.taps(painted, pixels):
+                place += x[(slice(None), slice(None), *offset)]
+        cut = (slice(a * s, end * s) for a, s, end in zip(first, window.strides, ends, strict=True))
+        pairs = (v for q, s in zip(self.rounds, window.strides, strict=True) for v in (q, s))
+        y = painted[(..., *cut)].reshape(*x.shape[:2], *pairs)
+        at = range(2, 2 + 2 * rank)
+        return np.transpose(y, (0, 1, *at[1::2], *at[::2])).copy()
+
+    def compute(self, x: Tensor) -> Tensor:
+        window, rank = self.window(x.shape), len(self.rounds)
+        taps = [
+            reduce_axis(-(-extent // (s * _step(s, d))), f"k{name}")
+            for s, d, extent, name in zip(
+                window.strides, window.dilations, window.extents, spatial_names(rank), strict=True
+            )
+        ]
+
+        def body(n: Index, o: Index, *at: Index) -> Expr:
+            where, inside = [n, o, *at], Cond(())
+            for a, (s, d) in enumerate(zip(window.strides, window.dilations, strict=True)):
+                far = taps[a].index * _step(s, d)  # this tap paints so many rounds further
+                offset = far * s + at[a]
+                where[2 + a] = offset // d
+                where[2 + rank + a] = at[rank + a] + (self.first[a] if self.first else 0) - far
+                inside &= where[2 + a] < window.kernel[a]
+                inside &= offset % d < 1
+                inside &= where[2 + rank + a] >= 0
+                inside &= where[2 + rank + a] < x.shape[2 + rank + a]
+            return sum(select(inside, x[tuple(where)], 0), *taps)
+
+        names = spatial_names(rank)
+        axes = ("n", "o", *(f"r{name}" for name in names), *names)
+        return compute(self.type_rule(x.type).dims, body, self.name, axes=axes)
+
+    @classmethod
+    def examples(cls) -> Iterable[Example]:
+        """Strides, dilations and both; more rounds than are painted, fewer, none."""
+        for shape, op in (
+            ((1, 1, 3, 4), cls((6,))), ((2, 3, 3, 4), cls((4,), (1,))),
+            ((1, 2, 3, 4), cls((8,), (), (2,))), ((1, 2, 5, 3), cls((3,), (1,), (2,))),
+            ((1, 2, 1, 3), cls((3,), (), (3,))), ((1, 2, 2, 4), cls((9,), (), (), (3,))),
+            ((1, 2, 3, 4), cls((7,), (), (2,), (3,))), ((1, 1, 3, 4), cls((5,), (2,), (4,), (2,))),
+            ((1, 2, 3, 2, 4, 5), cls((5, 6), (), (2, 1), (1, 2))), ((1, 1, 2, 3), cls((0,))),
+            ((0, 1, 2, 3), cls((4,))), ((1, 1, 2, 1, 3, 2, 2, 3), cls((3, 2, 4), (), (1, 2, 2))),
+        ):  # fmt: skip
+            yield Example(op, (samples.array(shape),), 1e-6, 1e-6)
+        for element, bound in (("f64", 1e-12), ("f16", 1e-2), ("bf16", 1e-1)):
+            x = samples.array((1, 2, 3, 4), element)
+            yield Example(cls((4,), (), (2,)), (x,), bound, bound)
+        unlike = np.array([np.inf, -np.inf, np.nan, 1], np.float32).reshape(1, 1, 1, 4)
+        yield Example(cls((5,), (), (2,)), (unlike,), 0, 0)
 
 
-def _kernel_of_phases(w: Value, window: Window, axes: Sequence[_Phases], group: int) -> Value:
-    """w[c, o, k] as a kernel [o * s, c, taps] of `conv`, o and s within each group."""
-    n = len(axes)
-    c, o = tensor_type(w).dims[:2]
-    for axis, (a, dilation) in enumerate(zip(axes, window.dilations, strict=True)):
-        if a.count > 1 and dilation > 1:
-            w = _with_holes(w, axis + 2, dilation)
-    missing = (a.taps * a.count - k for a, k in zip(axes, tensor_type(w).dims[2:], strict=True))
-    w = apply("pad", w, pads=(*[0] * (n + 2), 0, 0, *missing))
-    split = tuple(v for a in axes for v in (a.taps, a.count))
-    w = apply("reshape", w, shape=(group, c // group, o, *split))
-    taps, phases = (tuple(range(3 + first, 3 + 2 * n, 2)) for first in (0, 1))
-    w = apply("transpose", w, perm=(0, 2, *phases, 1, *taps))
-    rows = group * o * math.prod(a.count for a in axes)
-    w = apply("reshape", w, shape=(rows, c // group, *(a.taps for a in axes)))
-    back = (-1,) * n
-    return apply("slice", w, starts=back, ends=(INT64[0],) * n, axes=tuple(range(2, n + 2)),
-                 steps=back)  # fmt: skip
+def _step(stride: int, dilation: int) -> int:
+    """How many rounds apart one tap and the next paint, where all taps fall in phase 0; else 1.
+
+    By 1 the holes between taps are visited too: which of them are taps differs from phase to phase.
+    """
+    return 1 if dilation % stride else dilation // stride
 
 
-def _with_holes(w: Value, axis: int, dilation: int) -> Value:
-    """A dilated kernel as an ordinary one: zeros between its taps."""
-    dims = tensor_type(w).dims
-    before, k, after = dims[:axis], dims[axis], dims[axis + 1 :]
-    w = apply("reshape", w, shape=(*before, k, 1, *after))
-    rank = len(dims) + 1
-    w = apply("pad", w, pads=(*[0] * (rank + axis + 1), dilation - 1, *[0] * (rank - axis - 2)))
-    w = apply("reshape", w, shape=(*before, k * dilation, *after))
-    return apply("slice", w, starts=(0,), ends=((k - 1) * dilation + 1,), axes=(axis,))
+def _products(x: Value, w: Value, group: int) -> Value:
+    """x[n, c, i] and w[c, o, k] -> [n, o, k, i]: the sum over c of x * w, o in all groups."""
+    channels, o, *kernel = tensor_type(w).dims
+    batch, _, *pixels = tensor_type(x).dims
+    rows = o * math.prod(kernel)
+    w = apply("reshape", w, shape=(group, channels // group, rows))
+    w = apply("transpose", w, perm=(0, 2, 1))
+    w = apply("reshape", w, shape=(group * rows, channels // group, *[1] * len(kernel)))
+    y = apply("conv", x, w, group=group)
+    return apply("reshape", y, shape=(batch, group * o, *kernel, *pixels))
 
 
-def _interleaved(y: Value, axes: Sequence[_Phases]) -> Value:
-    """[n, o * s, q] as [n, o, q * s]: what each phase computed, side by side."""
-    counts, n = tuple(a.count for a in axes), len(axes)
-    if max(counts) == 1:
-        return y
-    batch, rows, *q = tensor_type(y).dims
-    outputs = rows // math.prod(counts)
-    y = apply("reshape", y, shape=(batch, outputs, *counts, *q))
-    pairs = (v for a in range(n) for v in (2 + n + a, 2 + a))
-    y = apply("transpose", y, perm=(0, 1, *pairs))
-    dims = (size * count for size, count in zip(q, counts, strict=True))
-    return apply("reshape", y, shape=(batch, outputs, *dims))
+def _painted(y: Value, window: Window, margins: Sequence[tuple[int, int]]) -> Value:
+    """[n, o, k, i] -> [n, o, r, q]: the rounds of which anything is left between the margins."""
+    pixels = tensor_type(y).dims[2 + window.rank :]
+    axes = list(zip(window.strides, pixels, window.extents, margins, strict=True))
+    first = tuple(begin // s for s, _, _, (begin, _) in axes)
+    ends = (-(-(s * (n - 1) + extent - end) // s) for s, n, extent, (_, end) in axes)
+    rounds = tuple(max(end - a, 0) for end, a in zip(ends, first, strict=True))
+    return apply("paint", y, rounds=rounds, first=first, strides=window.strides,
+                 dilations=window.dilations)  # fmt: skip
+
+
+def _interleaved(y: Value, rank: int) -> Value:
+    """[n, o, r, q] as [n, o, q * s]: what each phase holds, side by side."""
+    batch, outputs, *dims = tensor_type(y).dims
+    counts, rounds = dims[:rank], dims[rank:]
+    if max(counts) > 1:
+        pairs = (v for a in range(rank) for v in (2 + rank + a, 2 + a))
+        y = apply("transpose", y, perm=(0, 1, *pairs))
+    sizes = (size * count for size, count in zip(rounds, counts, strict=True))
+    return apply("reshape", y, shape=(batch, outputs, *sizes))

@@ -44,7 +44,7 @@ def schedule_pool(sch: Schedule, group: Group, target: Target) -> None:
 
 def _row_vectors(group: Group, target: Target) -> int:
     lanes = target.lanes(group.last.dtype.bits)
-    return min(ROW_VECTORS, -(-group.last.shape[-1] // lanes))
+    return max(1, min(ROW_VECTORS, -(-group.last.shape[-1] // lanes)))  # 1 also of no elements
 
 
 def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:

@@ -20,6 +20,7 @@ from minidlc.lower.kernels import lower_node
 from minidlc.ops.activation import Clip, Relu
 from minidlc.ops.binary import Add, CastTo, Div, Mod, Pow
 from minidlc.ops.conv import Conv
+from minidlc.ops.conv_transpose import ConvTranspose
 from minidlc.ops.norm import BatchNorm
 from minidlc.ops.normalization import LayerNorm
 from minidlc.ops.padding import Pad
@@ -58,6 +59,8 @@ ROWS: list[tuple[str, Op, tuple[Any, ...], Any]] = [
      (np.int8([2, 3, -3, -1]), np.uint8([200, 129, 255, 255])), np.int8([0, 3, 85, -1])),
     ("29 of a narrow base", Pow(), (np.uint8([2, 3, 0]), np.int16([256, 257, -1])),
      np.uint8([0, 3, 255])),
+    ("29 an odd exponent that f32 rounds to an even one", Pow(),
+     (f(-1, -1, -1, -2), np.int64([2**24 + 1, 2**24 + 2, -(2**53) + 1, 3])), f(-1, 1, -1, -8)),
     ("19 float to i8", CastTo(i8), (f(300, NAN, INF, 50, -50),), np.int8([127, 0, 127, 50, -50])),
     ("19 float to u8", CastTo(u8), (f(-1.5, 0, 255.9),), np.uint8([0, 0, 255])),
     ("22 tvm#18590", Round(), (f(0.5, 1.5, 2.5, -0.5, -1.5, -4.5),), f(0, 2, 2, -0.0, -2, -4)),
@@ -93,6 +96,12 @@ ROWS: list[tuple[str, Op, tuple[Any, ...], Any]] = [
      F([6, 7.5, 12, 13.5]).reshape(1, 1, 2, 2)),
     ("64 onnx#2043", Conv(dilations=(2,), pads=(2, 2)),
      (np.ones((1, 1, 7), F), np.ones((1, 1, 3), F)), f(2, 2, 3, 3, 3, 2, 2).reshape(1, 1, 7)),
+    ("64 an infinity paints no more than its kernel", ConvTranspose((3,), (1, 0), (2,)),
+     (f(1, INF, 2).reshape(1, 1, 3), f(3, 4).reshape(1, 1, 2), f(0.5)),
+     f(0.5, 4.5, INF, 0.5, INF, 6.5, 0.5, 8.5).reshape(1, 1, 8)),
+    ("64 nor an infinite weight more than its places", ConvTranspose((2,)),
+     (f(1, 2).reshape(1, 1, 2), f(1, 2, INF).reshape(1, 1, 3)),
+     f(1, 2, INF, 4, INF).reshape(1, 1, 5)),
     ("67 tvm#19500", Resize((1.5, 1.5)), (np.arange(9, dtype=F).reshape(3, 3),),
      F([[0, 0, 1, 2], [0, 0, 1, 2], [3, 3, 4, 5], [6, 6, 7, 8]])),
     ("69 ort#5151", Resize((), (3, 2, 4), nearest_mode="ceil"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,24 @@ def test_integers_are_rounded_and_saturated() -> None:
     np.testing.assert_array_equal(cubic, np.clip(np.rint(wide), 0, 255).astype(np.uint8))
     assert wide.min() < 0
     assert wide.max() > 255
+
+
+def test_a_half_is_a_half_whatever_the_weights() -> None:
+    """The exact sums of thirds and quarters, rounded to even where they end in 1 / 2."""
+    x = np.random.default_rng(3).integers(0, 60000, (9, 8)).astype(np.uint16)
+    got = evaluate(Resize((2.0, 3.0), (), "linear"), [x])
+    halves = 0
+    for (i, j), value in np.ndenumerate(got):
+        exact = Fraction(0)
+        places = [Fraction(2 * i + 1, 4) - Fraction(1, 2), Fraction(2 * j + 1, 6) - Fraction(1, 2)]
+        for corner in np.ndindex(2, 2):
+            at = [floor(p) + c for p, c in zip(places, corner, strict=True)]
+            weights = [1 - abs(p - a) for p, a in zip(places, at, strict=True)]
+            inside = tuple(min(max(a, 0), n - 1) for a, n in zip(at, x.shape, strict=True))
+            exact += weights[0] * weights[1] * int(x[inside])
+        halves += exact.denominator == 2
+        assert value == round(exact)
+    assert halves > 20
 
 
 def test_positions_by_hand() -> None:

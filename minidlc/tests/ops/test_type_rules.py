@@ -93,6 +93,8 @@ REFUSED = [
     ("conv_transpose", (f32[1, 1, 1], f32[1, 1, 3]), {"pads": (2, 2)}, "MDLC0203",
      "its size would be -1", None),
     ("conv_transpose", (f32[1, 1, 1], f32[1, 1, 3], f32[2]), {}, "MDLC0203", "b must be", None),
+    ("paint", (f32[1, 1],), {"rounds": ()}, "MDLC0204", "rank", None),
+    ("paint", (f32[1, 1, 2, 3],), {"rounds": (1, 2)}, "MDLC0209", "rounds", None),
     ("arg_max", (f32[3, 0],), {"axis": 1}, "MDLC0203", "has no element to choose", None),
     ("arg_min", (X,), {"axis": 2}, "MDLC0209", "axis 2 is outside [-2, 1]", None),
     ("topk", (f32[3],), {"k": 0, "axis": 0}, "MDLC0209", "k must be at least 1, got 0", None),
