@@ -25,6 +25,7 @@ from minidlc.frontend.pytree import Path, check_depth, items, like, shown
 from minidlc.graph import Constant, Graph, Input, Node, TupleType, Value, getitem, toposort, verify
 from minidlc.graph.eager import Tensor
 from minidlc.graph.graph import building
+from minidlc.graph.value_ops import equality
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TypeRuleError
@@ -72,8 +73,9 @@ def _trace(fn: Callable[..., object], types: Mapping[str, object]) -> Graph:
     inputs = _Inputs(_place(fn))
     for name, type in types.items():
         call.arguments[name] = inputs.stand_in(type, (name,))
-    with building():
+    with building(), equality(of_elements=True):
         result = fn(*call.args, **call.kwargs)
+    with building():
         outputs = list(_flatten(result, (), _place(fn)))
     for watcher in _watchers.get():
         watcher.append(result)

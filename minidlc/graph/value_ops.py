@@ -11,7 +11,9 @@ class). Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, cast
 
 import numpy as np
@@ -28,6 +30,20 @@ if TYPE_CHECKING:
 Operand: TypeAlias = "ValueOps | Array | int | float | bool"
 
 APPLY: list[Callable[..., Any]] = []  # graph.py fills it in
+_of_elements: ContextVar[bool] = ContextVar("of_elements", default=False)
+
+
+@contextmanager
+def equality(*, of_elements: bool) -> Generator[None, None, None]:
+    """What `a == b` of two values is in the block: which value it is, or, refused, of elements.
+
+    In a function that is traced it is meant of elements; compilers ask which value it is.
+    """
+    token = _of_elements.set(of_elements)
+    try:
+        yield
+    finally:
+        _of_elements.reset(token)
 
 
 def _apply(op: str, *inputs: object, **attributes: object) -> Node:
@@ -120,6 +136,9 @@ class ValueOps:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (bool, int, float, np.generic, np.ndarray)):
             _refuse("cannot be compared by `==` with numbers", "mc.equal(a, b) compares elements")
+        if self is not other and isinstance(other, ValueOps) and _of_elements.get():
+            hint = "mc.equal(a, b) compares elements, `a is b` asks for the same value"
+            _refuse("cannot be compared by `==` with another tensor", hint)
         return self is other  # which value it is; a dict of values and `in` ask for it
 
     __hash__ = object.__hash__

@@ -160,17 +160,26 @@ def _run_interruptibly(call: Callable[[], object], stop: NDArray[np.int64]) -> N
     """Call in a thread of its own, so that Ctrl-C reaches the main one; it then sets `stop`.
 
     Native code cannot be left halfway, its memory would be somebody else's: it is told to end its
-    loops, and waited for. A thread costs a call 0.1 ms.
+    loops, and waited for. A thread costs a call part of a millisecond.
     """
-    thread = threading.Thread(target=call, daemon=True)
+    done = threading.Event()  # a join that a signal interrupts takes the thread for ended
+
+    def work() -> None:
+        try:
+            call()
+        finally:
+            done.set()
+
     raised: BaseException | None = None  # by a signal's handler
     try:
-        thread.start()
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError:  # no thread could be made
+        raise
     except BaseException as e:
         stop[0], raised = 1, e
-    while thread.is_alive():
+    while not done.is_set():
         try:
-            thread.join()
+            done.wait()
         except BaseException as e:
             stop[0], raised = 1, e
     if raised is not None:

@@ -213,7 +213,9 @@ class Importer:
         text = f"{self.model}: {len(self.problems)} nodes cannot be imported"
         text = _unsupported(text) if {UNSUPPORTED, _ELEMENT_TYPE} & codes else text
         table = _table([p.cells() for p in self.problems])
-        hint = "onnx_op registers a converter for an op of your own"
+        hint = next((p.error.hint for p in self.problems if p.error.hint), None)
+        if any(isinstance(p.error, UnknownOp) for p in self.problems):
+            hint = "onnx_op registers a converter for an op of your own"
         return OnnxImportError(text, notes=table, hint=hint, code="MDLC0117")
 
 

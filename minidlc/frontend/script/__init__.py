@@ -22,6 +22,7 @@ from minidlc.frontend.script.frame import call
 from minidlc.frontend.script.source import Program, read_source
 from minidlc.frontend.trace import trace
 from minidlc.graph import Graph
+from minidlc.graph.value_ops import equality
 from minidlc.support.arguments import expect
 
 __all__ = ["script"]
@@ -41,6 +42,7 @@ def script(fn: Callable[..., object], /, *types: object, **named: object) -> Gra
 def _scripted(fn: Callable[..., object], program: Program) -> Callable[..., object]:
     @functools.wraps(fn)
     def scripted(*args: object, **kwargs: object) -> object:
-        return call(program, args, kwargs)
+        with equality(of_elements=False):  # frames compare variables; `==` of the source is an op
+            return call(program, args, kwargs)
 
     return scripted

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -354,37 +352,6 @@ def test_positions_computed_inside_a_fused_group_are_checked():
     fixed = Graph.of("g", [x], [apply("relu", apply("gather", x, Constant("k", np.array([0, 9]))))])
     with pytest.raises(CallError, match="9 in input 1 is outside"):
         mc.compile(fixed)
-
-
-INTERRUPTED = """
-import os, signal, threading
-import numpy as np
-import minidlc as mc
-from minidlc import Constant, Graph, Input, bool_, f32, i64
-from minidlc.graph import apply
-
-i, c, s = Input("i", i64[()]), Input("c", bool_[()]), Input("s", f32[3])
-body = Graph.of("body", [i, c, s], [Constant("t", np.array(True)), s * 0.5])
-n, x = Input("n", i64[()]), Input("x", f32[3])
-twice = Graph.of("twice", [i, c, s], [c, apply("loop", None, c, s, body=body, carried=1)])
-for endless in (body, twice):
-    loop = apply("loop", n, None, x, body=endless, carried=1)
-    exe = mc.compile(Graph.of("g", [n, x], [loop]), threads=2)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        exe(np.array(2**62), np.ones(3, np.float32))
-    except KeyboardInterrupt:
-        (y,) = exe(np.array(0), np.ones(3, np.float32))
-        print("stopped", y.tolist())
-"""
-
-
-def test_a_loop_of_any_length_can_be_interrupted():
-    """Ctrl-C ends it, and loops in it; the executable goes on to work."""
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.splitlines() == ["stopped [1.0, 1.0, 1.0]"] * 2, done.stderr
 
 
 @pytest.mark.parametrize(("most", "asks"), [(5, False), (1 << 17, True), (None, True)])

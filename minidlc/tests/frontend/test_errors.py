@@ -360,3 +360,9 @@ def test_type_errors_show_the_inputs() -> None:
     report = refused(one("MatMul", "w x"), "MDLC0115", "inner dimensions")
     assert "= input 0: w: f32[3, 4]" in report
     assert "= input 1: x: f32[2, 3]" in report
+
+
+def test_several_nodes_that_need_sizes_have_the_hint_of_one() -> None:
+    inputs = {"x": (TensorProto.FLOAT, ["N", 3])}
+    open_sizes = model([node("Shape", "x", "a"), node("Shape", "x", "b")], inputs, "a b")
+    refused(open_sizes, "MDLC0117", "2 nodes cannot be imported", "shapes={'N': …}")

@@ -293,3 +293,16 @@ def test_compiled_it_is_what_numpy_computes():
     got = mc.compile(g, threads=1).run_dict(x=X, p_w=W, p_b=b)
     want = 2 * np.maximum(X @ W + b, 0)
     np.testing.assert_allclose(got["out"], want, rtol=1e-4, atol=1e-4)
+
+
+def test_two_tensors_are_not_compared_by_the_equality_sign():
+    def branch(a, b):
+        return a * 2.0 if a.sum() == b.sum() else a
+
+    for fn in (branch, lambda a, b: mc.where(a != b, a, b)):
+        with pytest.raises(TypeRuleError, match="`==` with another tensor") as e:
+            mc.trace(fn, mc.f32[2], mc.f32[2])
+        assert e.value.code == "MDLC0212"
+        assert "mc.equal" in e.value.hint
+    g = mc.trace(lambda a: a + 1.0 if a in (a, 0) else a, mc.f32[2])  # the same value is known
+    assert len(g.nodes) == 1
