@@ -328,7 +328,7 @@ class Provenance:
                 return set(places)
         text = f"no node {name!r} in {self.source.name}"
         notes = ["what is known at import, and what no output needs, is not in the graph"]
-        known = [*named, *(v.name for v in _values_of(self.source))]
+        known = dict.fromkeys([*named, *(v.name for v in _values_of(self.source))])
         hint = nearest(name, known)
         raise OptionError(text, loc=caller(), notes=notes, hint=hint, code="MDLC1031")
 

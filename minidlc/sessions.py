@@ -44,6 +44,10 @@ class Session:
         self._inputs: dict[str, Array] = {}
         self._outputs: list[Array] | None = None
 
+    def __repr__(self) -> str:
+        given = f"{len(self._inputs)} of {len(self.input_names)} inputs set"
+        return f"<Session of {self.model!r}: {given}>"
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs, in order."""

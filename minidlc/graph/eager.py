@@ -33,6 +33,7 @@ from minidlc.graph.graph import (
 from minidlc.graph.interpret import run_op
 from minidlc.graph.op import infer
 from minidlc.graph.types import TupleType, Type
+from minidlc.graph.value_ops import Operand
 from minidlc.support.errors import CompileError, TypeRuleError
 from minidlc.support.locations import caller
 
@@ -82,6 +83,15 @@ class Tensor(Staged):
 
     def __float__(self) -> float:
         return float(self.item())
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.item(), format_spec) if format_spec else str(self)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.item(), digits)
+
+    def __divmod__(self, other: Operand) -> Any:
+        return self // other, self % other
 
     def __index__(self) -> int:
         if not isinstance(self.type, TensorType) or self.type.dtype.numpy.kind not in "iu":

@@ -219,6 +219,21 @@ class ValueOps:
     def __float__(self) -> float:
         _refuse("cannot be converted by float()", 'x.astype("f32") converts while the model runs')
 
+    def item(self) -> Any:
+        """Refused (MDLC0212), as are round(), divmod() and formats such as `{x:.3f}`."""
+        _refuse("cannot be converted by item()", "return it: the caller gets its elements")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        _refuse("cannot be converted by round()", "mc.round(x) rounds while the model runs")
+
+    def __divmod__(self, other: Operand) -> Any:
+        _refuse("cannot be taken apart by divmod()", "x // y and x % y")
+
+    def __format__(self, format_spec: str) -> str:
+        if format_spec:
+            _refuse(f"cannot be formatted by {format_spec!r}", "f'{x}' shows its name and type")
+        return str(self)
+
     def __index__(self) -> int:
         _refuse("cannot be an index or a size", "use a Python number, such as x.shape[0]")
 

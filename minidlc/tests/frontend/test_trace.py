@@ -306,3 +306,20 @@ def test_two_tensors_are_not_compared_by_the_equality_sign():
         assert "mc.equal" in e.value.hint
     g = mc.trace(lambda a: a + 1.0 if a in (a, 0) else a, mc.f32[2])  # the same value is known
     assert len(g.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "what"),
+    [
+        (lambda x: x.item(), "item"),
+        (lambda x: round(x), "round"),
+        (lambda x: divmod(x, 2), "divmod"),
+        (lambda x: f"{x:.3f}", "'.3f'"),
+    ],
+)
+def test_what_needs_elements_as_numbers_is_refused(fn, what):
+    with pytest.raises(TypeRuleError, match=what) as e:
+        mc.trace(fn, mc.f32[()])
+    assert e.value.code == "MDLC0212"
+    assert e.value.loc.file == __file__
+    assert f"{mc.Input('x', mc.f32[3])}".startswith("Input(name='x'")

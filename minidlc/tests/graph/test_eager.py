@@ -167,3 +167,14 @@ def test_a_reference_that_fails():
     with mc.use(**{"reference.relu": fails}), pytest.raises(Exception, match="no") as e:
         mc.relu(T)
     assert isinstance(e.value, (CallError, mc.CompileError))
+
+
+def test_a_number_is_formatted_rounded_and_divided():
+    with mc.eager():
+        x = mc.tensor(np.float32(2.25))
+        assert f"{x:.1f}" == "2.2"
+        assert (round(x), round(x, 1)) == (2, 2.2)
+        n = mc.tensor(np.int64(7))
+        assert [int(part) for part in divmod(n, 2)] == [3, 1]
+        with pytest.raises(TypeRuleError, match="one is needed"):
+            f"{mc.tensor(np.ones(3, np.float32)):.1f}"
