@@ -40,7 +40,7 @@ lab: $(CORE)
 
 unit: $(FULL)
 	@echo "test      without LLVM"
-	@$(PYTEST) -m "not llvm and not slow"
+	@$(PYTEST) -m "not llvm and not long and not slow"
 
 test: lint
 	@echo "test      pytest"

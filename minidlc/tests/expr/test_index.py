@@ -71,6 +71,7 @@ def samples(rng: random.Random, ranges: Ranges, n: int) -> list[dict[Var, int]]:
 seeds = st.integers(0, 2**32)
 
 
+@pytest.mark.long
 @settings(max_examples=700, deadline=None)
 @given(seeds)
 def test_simplify_and_range_agree_with_evaluation(seed: int) -> None:
@@ -99,6 +100,7 @@ def test_operators_agree_with_evaluation(seed: int) -> None:
             assert evaluate_cond(cond, values) == holds
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_substitute_agrees_with_evaluation(seed: int) -> None:

@@ -72,6 +72,7 @@ def test_position_round_trip(seed: int) -> None:
     assert parse_index(str(e)) == e
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_expression_round_trip(seed: int) -> None:

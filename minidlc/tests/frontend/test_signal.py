@@ -147,6 +147,7 @@ def test_col2im_refuses_what_does_not_fit() -> None:
     refused(built, "does not hold (4, 4) blocks of (2, 2) elements")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -109,6 +109,7 @@ def test_two_classes_of_one_name_differ() -> None:
     assert a != b
 
 
+@pytest.mark.long
 @given(graphs())
 def test_a_graph_equals_its_copy_and_not_a_longer_one(g: Graph) -> None:
     copy = Graph("copy", g.inputs, g.nodes, g.outputs)

@@ -45,6 +45,7 @@ def test_the_text_of_the_design_is_printed_as_it_is_read() -> None:
     assert str(parse(MLP)) == MLP
 
 
+@pytest.mark.long
 @given(graphs())
 def test_random_graphs_round_trip(g: Graph) -> None:
     text = str(g)
@@ -199,6 +200,7 @@ def test_large_constants_are_found_by_checksum_while_the_graph_lives() -> None:
         parse(text)
 
 
+@pytest.mark.long
 def test_a_long_chain_is_no_problem() -> None:
     x = Input("x", f32[3])
     y = x

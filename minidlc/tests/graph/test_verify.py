@@ -171,6 +171,7 @@ def test_a_constant_that_may_change() -> None:
     refused(Graph("f", (), (), (c,)), "0413")
 
 
+@pytest.mark.long
 @given(graphs())
 def test_every_graph_that_is_built_is_valid(g: Graph) -> None:
     verify(g)

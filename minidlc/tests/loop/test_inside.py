@@ -83,6 +83,7 @@ def test_what_can_be_neither_proved_nor_tried_is_refused() -> None:
     assert error.code == "MDLC0459"
 
 
+@pytest.mark.long
 def test_no_legal_schedule_is_refused() -> None:
     """Conservative checks are worth nothing if they refuse what is right."""
     checked = 0

@@ -48,6 +48,7 @@ def blur(A: f32[34, 20], C: f32[32, 20]):
 """
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_cut_loops_compute_the_same(seed: int) -> None:

@@ -106,6 +106,7 @@ def touched(s: Stmt, values: dict[Var, int]) -> set[tuple[str, bool, tuple[int, 
             return places
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_boxes_hold_what_is_touched(seed: int) -> None:

@@ -98,7 +98,7 @@ RUNTIME_REFUSES = (
     "NumDimensions() == 4",
     "Non per-tensor quantization",
 )
-MAX_INTERPRETED = 2000  # multiply-adds that one example may cost the loop interpreter
+MAX_INTERPRETED = 600  # multiply-adds that one example may cost the loop interpreter
 
 
 def describe(example: Example) -> str:

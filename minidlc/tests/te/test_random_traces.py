@@ -17,7 +17,7 @@ from minidlc.te.primitive import Trace
 from minidlc.tests.te.programs import Case, random_case
 from minidlc.tests.te.random_traces import random_schedule
 
-pytestmark = pytest.mark.ch04
+pytestmark = [pytest.mark.ch04, pytest.mark.long]
 
 
 def run(fn: LoopFunction, case: Case) -> dict[str, Array]:

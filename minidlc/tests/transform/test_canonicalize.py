@@ -114,6 +114,7 @@ def check_same_numbers(before: Graph, after: Graph) -> None:
             assert np.all(same | np.isnan(a))
 
 
+@pytest.mark.long
 @given(graphs())
 def test_random_graphs_keep_their_numbers_to_the_bit(g: Graph) -> None:
     after = Canonicalize()(g)

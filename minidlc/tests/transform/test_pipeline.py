@@ -74,6 +74,7 @@ def test_run_gives_the_graph_and_a_record_of_each_pass() -> None:
     assert again == after
 
 
+@pytest.mark.long
 @given(graphs(max_nodes=12))
 def test_random_graphs_keep_their_numbers(g: Graph) -> None:
     inputs = feeds(g)
