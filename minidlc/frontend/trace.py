@@ -73,9 +73,9 @@ def _trace(fn: Callable[..., object], types: Mapping[str, object]) -> Graph:
     inputs = _Inputs(_place(fn))
     for name, type in types.items():
         call.arguments[name] = inputs.stand_in(type, (name,))
-    with building(), equality(of_elements=True):
-        result = fn(*call.args, **call.kwargs)
     with building():
+        with equality(of_elements=True):
+            result = fn(*call.args, **call.kwargs)
         outputs = list(_flatten(result, (), _place(fn)))
     for watcher in _watchers.get():
         watcher.append(result)
