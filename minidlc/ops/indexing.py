@@ -50,6 +50,12 @@ def picked(x: Tensor, shape: Sequence[int], body: Callable[..., Expr], name: str
     return compute(shape, body, name, axes=axis_names(len(shape)))
 
 
+def places_along(x: TensorType, axis: int) -> tuple[Positions, ...]:
+    """What `positions` of an op is whose input 1 holds places along `axis`, from either end."""
+    size = x.dims[axis]
+    return (Positions(1, -size, size),)
+
+
 def number(op: Op, name: str, dim: Dim) -> int:
     """A dim that has to be known (MDLC0205)."""
     if not isinstance(dim, int):
@@ -72,8 +78,7 @@ class Gather(Op):
         return x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
     def positions(self, x: TensorType, indices: TensorType) -> tuple[Positions, ...]:
-        size = x.dims[self.axis]
-        return (Positions(1, -size, size),)
+        return places_along(x, self.axis)
 
     def reference(self, x: Values, indices: Values) -> Values:
         return np.take(x, indices, self.axis)
@@ -121,8 +126,7 @@ class GatherElements(Op):
         return x.with_shape(indices.shape)
 
     def positions(self, x: TensorType, indices: TensorType) -> tuple[Positions, ...]:
-        size = x.dims[self.axis]
-        return (Positions(1, -size, size),)
+        return places_along(x, self.axis)
 
     def reference(self, x: Values, indices: Values) -> Values:
         axis = self.axis % x.ndim

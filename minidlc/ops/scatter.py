@@ -24,7 +24,7 @@ from minidlc.graph.op import Example, Op, Pattern, Positions, register_op
 from minidlc.loop.nodes import LoopFunction
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, to, wide
-from minidlc.ops.indexing import are_positions, tuples, within
+from minidlc.ops.indexing import are_positions, places_along, tuples, within
 from minidlc.ops.nests import function, in_vectors, nest, serial, shared
 from minidlc.ops.rules import Values
 from minidlc.te import functions
@@ -130,8 +130,7 @@ class ScatterElements(Scatter):
     def positions(
         self, x: TensorType, indices: TensorType, updates: TensorType
     ) -> tuple[Positions, ...]:
-        size = x.dims[self.axis]
-        return (Positions(1, -size, size),)
+        return places_along(x, self.axis)
 
     def places(self, x: Values, indices: Values) -> Iterable[tuple[Any, Any]]:
         axis = self.axis % x.ndim
