@@ -124,7 +124,9 @@ class CompiledKernel:
         origin, what = self.origin, "copy"
         if isinstance(origin, Node) and not self.is_copy:
             what = origin.op.body.name if isinstance(origin.op, Fused) else origin.op.name
-        return f"{self.name}: {origin.type} = {what}, schedule {self.lowered.kind}"
+        kind, chosen = self.lowered.kind, self.lowered.implementation
+        schedule = kind if chosen in ("", kind) else f"{kind} ({chosen})"
+        return f"{self.name}: {origin.type} = {what}, schedule {schedule}"
 
 
 @dataclass(frozen=True)

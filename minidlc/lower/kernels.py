@@ -20,7 +20,7 @@ from minidlc.loop.nodes import LoopFunction
 from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
 from minidlc.ops.shape import BitCast
-from minidlc.schedules import Group, schedule_group
+from minidlc.schedules import Group, implementation, schedule_group
 from minidlc.support.errors import CompileError, LoweringError
 from minidlc.support.extension import overridden
 from minidlc.support.locations import Loc
@@ -44,6 +44,7 @@ class LoweredKernel:
     kind: str
     schedule: Schedule | None
     loops: LoopFunction
+    implementation: str = ""  # name of the one chosen for the kind
 
     @property
     def loc(self) -> Loc | None:
@@ -80,8 +81,11 @@ def _lower(
 ) -> LoweredKernel:
     group = expressed.group
     kind = expressed.kind if fast else "plain"
-    params = (*expressed.names, *(t.name for t in group.outputs))
     try:
+        chosen = implementation(kind, group, target)
+        if not overridden(f"schedule.{kind}"):  # a reader's schedule gets the ops' own expressions
+            group = chosen.variant(group)
+        params = (*expressed.names, *(t.name for t in group.outputs))
         sch = create_schedule(group.outputs, checked=False)
         schedule_group(sch, group, kind, target)
         loops = lower(sch, name=name, params=params)
@@ -89,7 +93,8 @@ def _lower(
         _check(loops, dict(zip(expressed.names, expressed.inputs, strict=True)), outputs)
     except CompileError as e:
         raise e.at(origin.loc) from None
-    return LoweredKernel(name, origin, expressed.inputs, group, kind, sch, loops)
+    inputs = expressed.inputs
+    return LoweredKernel(name, origin, inputs, group, kind, sch, loops, chosen.name)
 
 
 def _written_by_op(node: Node, name: str) -> LoweredKernel:

@@ -1,6 +1,7 @@
 """How each kind of kernel is looped over: the fast schedules, one file a family.
 
     schedule_group(Schedule(...), group, "matmul", target)      # extension point schedule.matmul
+    implementation("matmul", group, target).name                # which of several was chosen
 
 A schedule function takes (schedule, group, target) and applies primitives; it never writes loops.
 Kinds are what `Op.schedule` names; `plain` (optimisation levels below 3) applies nothing at all.
@@ -10,10 +11,12 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from minidlc.schedules.conv import schedule_conv, schedule_pool
 from minidlc.schedules.group import Group
+from minidlc.schedules.implementation import Implementation, Knobs, choose
 from minidlc.schedules.injective import schedule_injective
 from minidlc.schedules.matmul import schedule_matmul
 from minidlc.schedules.reduction import schedule_reduction, schedule_softmax
@@ -29,14 +32,43 @@ def plain(sch: Schedule, group: Group, target: Target) -> None:
     """No primitive: the loops as the tensor expressions state them."""
 
 
+def _without_knobs(function: ScheduleFunction) -> Callable[[Schedule, Group, Target, Knobs], None]:
+    def schedule(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+        function(sch, group, target)
+
+    return schedule
+
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    Implementation("plain", "plain", _without_knobs(plain)),
+    Implementation("injective", "injective", _without_knobs(schedule_injective)),
+    Implementation("matmul", "matmul", _without_knobs(schedule_matmul)),
+    Implementation("conv", "conv", _without_knobs(schedule_conv)),
+    Implementation("pool", "pool", _without_knobs(schedule_pool)),
+    Implementation("reduction", "reduction", _without_knobs(schedule_reduction)),
+    Implementation("softmax", "softmax", _without_knobs(schedule_softmax)),
+)
+
+
+def implementation(kind: str, group: Group, target: Target) -> Implementation:
+    """What computes a group of `kind`; ScheduleError (MDLC0622) if there is no such kind."""
+    kinds = dict.fromkeys(i.kind for i in IMPLEMENTATIONS)
+    if kind not in kinds:
+        raise ScheduleError(
+            f"no schedule of the kind {kind!r}",
+            hint=nearest(kind, kinds),
+            code="MDLC0622",
+        )
+    return choose(IMPLEMENTATIONS, kind, group, target)
+
+
+def _schedule(kind: str, sch: Schedule, group: Group, target: Target) -> None:
+    chosen = implementation(kind, group, target)
+    chosen.schedule(sch, group, target, chosen.defaults(group, target))
+
+
 SCHEDULES: dict[str, ScheduleFunction] = {
-    "plain": plain,
-    "injective": schedule_injective,
-    "matmul": schedule_matmul,
-    "conv": schedule_conv,
-    "pool": schedule_pool,
-    "reduction": schedule_reduction,
-    "softmax": schedule_softmax,
+    kind: partial(_schedule, kind) for kind in dict.fromkeys(i.kind for i in IMPLEMENTATIONS)
 }
 
 extension.declare(
@@ -47,12 +79,18 @@ extension.declare(
 def schedule_group(sch: Schedule, group: Group, kind: str, target: Target) -> None:
     """Apply the schedule of `kind` to the group; ScheduleError (MDLC0622) if there is none."""
     if kind not in SCHEDULES:
-        raise ScheduleError(
-            f"no schedule of the kind {kind!r}",
-            hint=nearest(kind, SCHEDULES),
-            code="MDLC0622",
-        )
+        implementation(kind, group, target)  # refuses
     extension.dispatch(f"schedule.{kind}", SCHEDULES[kind])(sch, group, target)
 
 
-__all__ = ["SCHEDULES", "Group", "ScheduleFunction", "plain", "schedule_group"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "SCHEDULES",
+    "Group",
+    "Implementation",
+    "ScheduleFunction",
+    "choose",
+    "implementation",
+    "plain",
+    "schedule_group",
+]
