@@ -1,7 +1,8 @@
 """The arguments of a call: matched with the inputs by name, each array checked.
 
-    bind_inputs(graph, (x,), {"w": w})              # dense arrays in the order of the inputs
-    check_out(graph, inputs, [y])                   # what `out=` must be
+    interface = Interface.of(module)                # of a LoadedModule
+    bind_inputs(interface, (x,), {"w": w})          # dense arrays in the order of the inputs
+    check_out(interface, inputs, [y])               # what `out=` must be
 
 Reads what the caller gave, writes arrays that native code can take; everything else is a CallError
 that says what would fit. Treated in course chapter 05_codegen.
@@ -10,21 +11,51 @@ that says what would fit. Treated in course chapter 05_codegen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from minidlc.expr.types import Array, DType, TensorType, dtype
-from minidlc.graph import Graph
+from minidlc.graph import Input
+from minidlc.runtime.module import ArraySpec, LoadedModule
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, nearest
 from minidlc.support.locations import Loc, OnnxLoc, caller
+from minidlc.support.names import Names
 
 
-def bind_inputs(graph: Graph, arrays: Sequence[object], named: Mapping[str, object]) -> list[Array]:
-    """Match arguments with the graph's inputs and check each; returns dense arrays in order."""
-    given = match_arguments(graph.name, graph.inputs, arrays, named)
-    return [_check_input(i.name, i.type, given[i.name]) for i in graph.inputs]
+@dataclass(frozen=True)
+class Interface:
+    """What calls look at: the model's name, its inputs, names and types of its outputs."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[TensorType, ...]
+    output_names: tuple[str, ...]  # the second of a name is `name_1`, and so on
+
+    @staticmethod
+    def of(module: LoadedModule) -> Interface:
+        """The interface of machine code."""
+        taken = Names()
+        return Interface(
+            module.name,
+            tuple(Input(i.name, _type(i), i.loc) for i in module.inputs),
+            tuple(map(_type, module.outputs)),
+            tuple(taken.fresh(o.name) for o in module.outputs),
+        )
+
+
+def _type(spec: ArraySpec) -> TensorType:
+    return TensorType(dtype(spec.dtype), spec.shape)
+
+
+def bind_inputs(
+    model: Interface, arrays: Sequence[object], named: Mapping[str, object]
+) -> list[Array]:
+    """Match arguments with the inputs and check each; returns dense arrays in order."""
+    given = match_arguments(model.name, model.inputs, arrays, named)
+    return [_check_input(i.name, i.type, given[i.name]) for i in model.inputs]
 
 
 class Parameter(Protocol):
@@ -129,11 +160,11 @@ def _check_input(name: str, expected: TensorType, thing: object) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
-def check_values(graph: Graph, inputs: Sequence[Array], values: Mapping[str, Array]) -> None:
-    """Refuse another value of an input than the graph was compiled for (MDLC0916)."""
+def check_values(model: Interface, inputs: Sequence[Array], values: Mapping[str, Array]) -> None:
+    """Refuse another value of an input than the model was compiled for (MDLC0916)."""
     if not values:
         return
-    for array, i in zip(inputs, graph.inputs, strict=True):
+    for array, i in zip(inputs, model.inputs, strict=True):
         known = values.get(i.name)
         if known is not None and array.tobytes() != known.tobytes():
             raise CallError(
@@ -144,10 +175,10 @@ def check_values(graph: Graph, inputs: Sequence[Array], values: Mapping[str, Arr
             )
 
 
-def check_out(graph: Graph, inputs: Sequence[Array], out: Sequence[Array]) -> None:
+def check_out(model: Interface, inputs: Sequence[Array], out: Sequence[Array]) -> None:
     """`out` must hold one writable dense array for each output, sharing memory with nothing."""
     expect("a call", "out", out, list, tuple, np.ndarray, hint="one array for each output")
-    wanted = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
+    wanted = model.outputs
     fitting = len(out) == len(wanted) and all(
         isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]
         and array.dtype == t.dtype.numpy

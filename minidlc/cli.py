@@ -4,6 +4,7 @@
     minidlc show model.onnx --level loops --kernel conv_relu
     minidlc opt graph.dlc --passes "canonicalize,cse,fuse{max_ops=8}"
     minidlc run model.onnx --input x=digits.npy
+    minidlc bench model.onnx --profile              # against ONNX Runtime
 
 Errors of the user's input are printed as reports and exit with 1, never as tracebacks.
 """
@@ -24,6 +25,7 @@ import typer
 from rich.console import Console
 
 import minidlc as mc
+from minidlc import bench as bench_module
 from minidlc import doctor as doctor_module
 from minidlc import tour as tour_module
 from minidlc.expr.types import Array
@@ -60,6 +62,12 @@ Shapes = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="cores a call may use (default: all)")]
 OptLevel = Annotated[int, typer.Option("--opt-level", "-O", help="0, 1, 2 or 3")]
+Inputs = Annotated[
+    list[str] | None, typer.Option("--input", help="x=file.npy, or an .npz with one array each")
+]
+Seed = Annotated[
+    int, typer.Option(min=0, help="inputs that are not given are random, by this seed")
+]
 Passes = Annotated[str | None, typer.Option("--passes", help='such as "canonicalize,cse,fuse"')]
 
 
@@ -93,30 +101,54 @@ def compile_command(
 @app.command()
 def run(
     model: Model,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="x=file.npy, or an .npz with one array each")
-    ] = None,
+    inputs: Inputs = None,
     save: Annotated[Path | None, typer.Option(help="write the outputs to this .npz")] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="inputs that are not given are random, by this seed")
-    ] = 0,
+    seed: Seed = 0,
     shape: Shapes = None,
     threads: Threads = None,
     opt_level: OptLevel = 3,
 ) -> None:
     """Compile a model, run it once, print its outputs."""
     exe = _compile(model, shape, threads, opt_level, None)
-    declared = exe.declared if isinstance(exe, Template) else exe.source
-    given = _given(inputs or [], {i.name for i in declared.inputs})
-    if isinstance(exe, Template):
-        exe = exe.specialize(given)
-    arrays = _completed(given, exe.source, seed)
+    exe, arrays = _with_inputs(exe, inputs, seed)
     results = exe.run_dict(**arrays)
     for name, array in results.items():
         out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
         out.print(np.array2string(array, threshold=20, precision=5), markup=False)
     if save is not None:
         np.savez(save, **results)  # pyright: ignore[reportArgumentType]
+
+
+@app.command()
+def bench(
+    model: Model,
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    shape: Shapes = None,
+    threads: Threads = None,
+    opt_level: OptLevel = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="turns of each engine")] = 15,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="also the time of each kernel")
+    ] = False,
+    roofline: Annotated[
+        Path | None, typer.Option(help="also draw the kernels under this machine's roofs")
+    ] = None,
+) -> None:
+    """Time a model against ONNX Runtime, in turns; `--profile` says where the time goes."""
+    exe = _compile(model, shape, threads, opt_level, None)
+    exe, arrays = _with_inputs(exe, inputs, seed)
+    source = model
+    if model.suffix == ".dlc":
+        source = mc.to_onnx(exe.source).SerializeToString()
+    result = bench_module.compare(exe, source, arrays, exe.loaded.threads, rounds)
+    out.print(str(result), markup=False)
+    if profile or roofline is not None:
+        measured = exe.profile(arrays)
+        if profile:
+            out.print(f"\n{measured}", markup=False)
+        if roofline is not None:
+            out.print(f"\nwrote {mc.viz.roofline(measured).save(roofline)}", markup=False)
 
 
 @app.command()
@@ -151,7 +183,10 @@ def show(
     opt_level: OptLevel = 3,
     passes: Passes = None,
 ) -> None:
-    """Print one level of the compiled model: graph, te, trace, loops, llvm or asm."""
+    """Print one level of the compiled model: graph, te, trace, loops, llvm or asm.
+
+    Assembly is printed with the loops and the ONNX nodes that it came from.
+    """
     exe = _known(_compile(model, shape, threads, opt_level, passes))
     if level is Level.GRAPH and kernel is None:
         out.print(print_graph(exe.graph), markup=False, end="")
@@ -159,7 +194,8 @@ def show(
     kernels = exe.kernels if kernel is None else (exe.kernel(kernel),)
     for k in kernels:
         out.print(f"# {k.name}", markup=False)
-        out.print(str(getattr(k, level.value)).rstrip() + "\n", markup=False)
+        text = k.listing if level is Level.ASM else str(getattr(k, level.value))
+        out.print(text.rstrip() + "\n", markup=False)
 
 
 def _load(model: Path, shape: list[str] | None) -> Graph:
@@ -205,6 +241,17 @@ def _known(exe: mc.Executable) -> mc.Executable:
         hint=f"--shape {symbol}=4" if symbol else "`run` takes arrays, and compiles for them",
         code="MDLC1008",
     )
+
+
+def _with_inputs(
+    exe: mc.Executable, files: list[str] | None, seed: int
+) -> tuple[mc.Executable, dict[str, Array]]:
+    """The model compiled for the arrays in files, and an array for every input."""
+    declared = exe.declared if isinstance(exe, Template) else exe.source
+    given = _given(files or [], {i.name for i in declared.inputs})
+    if isinstance(exe, Template):
+        exe = exe.specialize(given)
+    return exe, _completed(given, exe.source, seed)
 
 
 def _given(files: list[str], names: set[str]) -> dict[str, Array]:

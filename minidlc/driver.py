@@ -11,31 +11,38 @@ block: see docs/extension_points.md. Treated in every course chapter.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from dataclasses import replace
 
 from minidlc import target as targets
-from minidlc.codegen.compile import compile_kernel, short_symbol
-from minidlc.codegen.control import has_long_loops
+from minidlc.codegen.compile import compile_kernel, run_kernel, short_symbol
+from minidlc.codegen.control import Operand, has_long_loops
+from minidlc.codegen.crew import compile_kernels
 from minidlc.codegen.entry import compile_entry
+from minidlc.codegen.model_cache import ModelCache
 from minidlc.codegen.workspace import workspace_bytes
-from minidlc.executable import CompiledKernel, Executable
-from minidlc.expr.types import TensorType
+from minidlc.executable import Executable
+from minidlc.expr.types import Array, TensorType
 from minidlc.frontend.onnx.registry import ValueNeeded
 from minidlc.frontend.trace import trace as trace  # `use` knows the points of what is loaded
 from minidlc.graph import Graph, TupleType, Value, verify
 from minidlc.graph.graph import building
+from minidlc.levels import CompiledKernel, Later, Levels
+from minidlc.loop.nodes import LoopFunction
 from minidlc.lower import LoweredKernel, lower_graph
 from minidlc.ops import functional as functional  # importing ops registers them
+from minidlc.origin import Origin, Recipe
 from minidlc.runtime.module import ArraySpec, LoadedModule
-from minidlc.sources import Model, Shapes, is_static, open_source
+from minidlc.sources import Model, Shapes, Source, is_static, open_source
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import MemoryLimitError, OptionError, nearest
 from minidlc.support.extension import use as use
 from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
-from minidlc.transform.canonicalize import Canonicalize
+
+model_cache = ModelCache()
 
 
 def compile(
@@ -49,84 +56,147 @@ def compile(
     pipeline: Pipeline | str | None = None,
     max_specializations: int = 10,
     max_bytes: int = 8 << 30,
+    cache: bool = True,
 ) -> Executable:
     """Compile a model to machine code for this computer.
 
     `shapes` gives symbolic dims by name, or whole shapes by input name. Where sizes stay open, or
     the value of an input decides them, each new signature is compiled at its first call, at most
     `max_specializations` of them. `threads`: cores a call may use (default: all). `opt_level`: 0 =
-    mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = + fuse; 3 =
-    + fast schedules. `precision`: "strict", "default" or "fast" (target.PRECISIONS says what each
-    allows). `pipeline` replaces the passes: a Pipeline, or text such as "cse,dce", to which
-    mandatory passes are added. `max_bytes` bounds arena and constants together, and outputs. Raises
+    mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = +
+    fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict", "default" or "fast"
+    (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a Pipeline, or text
+    such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds arena and constants
+    together, and outputs. `cache=False` neither reads nor writes code on disk: by default a model
+    that was compiled before starts without being compiled (origin.py says when). MINIDLC_JOBS
+    processes compile, one for each core unless that is set (codegen/crew.py). Raises
     CompileError for a model or an option that does not fit.
     """
-    threads = _threads(threads)
     target = replace(_target(target), precision=_precision(precision))
-    passes = _pipeline(pipeline, opt_level, precision)
+    passes = _pipeline(pipeline, opt_level, target)
     _check_bytes(max_bytes)
+    expect("compile", "cache", cache, bool)
+    recipe = Recipe(_threads(threads), target, passes, opt_level >= 3, max_bytes, cache)
     most = _most(max_specializations)
-
-    def build(load: Callable[[], Graph]) -> Executable:
-        return compile_graph(load, threads, target, passes, opt_level >= 3, max_bytes)
-
+    origin = Origin.of(model, shapes, recipe)
+    if origin is not None and (ready := start(origin, origin.source, recipe, {}, {})):
+        return ready
     source = open_source(model, shapes)
+
+    def build(sizes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Executable:
+        """Of one signature."""
+        ready = origin and start(origin, lambda: source, recipe, sizes, values)
+        return ready or compile_graph(source, recipe, sizes, values, origin)
+
     if is_static(source):
         try:
-            return build(lambda: source.graph({}, {}))
+            return build({}, {})
         except ValueNeeded:
             pass  # an input's value decides sizes: known at a call
     else:
         with building():
             source.check()
-    return Template(source.kept(), build, most)
+    source = source.kept()
+    return Template(source, build, most)
+
+
+def start(
+    origin: Origin,
+    read: Callable[[], Source],
+    recipe: Recipe,
+    sizes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
+) -> Executable | None:
+    """The model from the cache on disk; None if it is not there. Its levels are made on demand."""
+    key = origin.key(sizes, values)
+    module = None if key is None else model_cache.read(key)
+    if module is None:
+        return None
+
+    def levels() -> Levels:
+        plain = Context()  # no overrides, as when it was compiled
+        return plain.run(lambda: compile_levels(lambda: read().graph(sizes, values), recipe))
+
+    return Executable(module, Later(levels))
 
 
 def compile_graph(
-    load: Callable[[], Graph],
-    threads: int,
-    target: targets.Target,
-    passes: Pipeline,
-    fast: bool,
-    max_bytes: int,
+    source: Source,
+    recipe: Recipe,
+    sizes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
+    origin: Origin | None = None,
 ) -> Executable:
-    """Every stage in order. `load` imports the model: all its sizes are known."""
+    """Compile a model for sizes and values that are all known, and keep it on disk."""
+    key = origin and origin.key(sizes, values)
+    levels = compile_levels(lambda: source.graph(sizes, values), recipe)
+    module = link(levels, recipe)
+    if origin is not None and key is not None and origin.is_unchanged:
+        model_cache.write(key, module)
+    return Executable(module, Later.now(levels))
+
+
+def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
+    """Every stage in order, from `load`, which imports the model, to the code of each kernel."""
+    target = recipe.target
     with building(), extension.counting() as overrides:
         # model → graph IR
         graph = load()
         verify(graph)
-        _check_outputs(graph, max_bytes)
+        _check_outputs(graph, recipe.max_bytes)
         # graph IR → graph IR: fold, simplify, fuse
-        optimised, records = passes.run(graph)
+        optimised, records = recipe.passes.run(graph)
 
         # graph IR → tensor expressions → schedules → loop IR, and the memory plan
         def scratch(kernel: LoweredKernel) -> int:
-            return workspace_bytes(kernel.loops, target, threads)
+            return workspace_bytes(kernel.loops, target, recipe.threads)
 
         program = lower_graph(
-            optimised, target, fast=fast, max_bytes=max_bytes, workspace_bytes=scratch
+            optimised,
+            target,
+            fast=recipe.fast,
+            max_bytes=recipe.max_bytes,
+            workspace_bytes=scratch,
+            run_loops=run_here(recipe),
         )
-        # loop IR → LLVM IR → machine code, one object per kernel and one that calls them in order
-        kernels = tuple(compile_kernel(kernel.loops, target) for kernel in program.kernels)
-        symbols = (kernel.symbol for kernel in kernels)
-        calls = program.calls(dict(zip(program.kernel_names, symbols, strict=True)))
-        entry = short_symbol(repr(calls))
-        entry_object = compile_entry(entry, calls, target)
-        # machine code → something to call
-        objects = {kernel.symbol: kernel.object for kernel in kernels}
-        module = LoadedModule(
-            objects=(*objects.values(), entry_object),
-            entry=entry,
-            inputs=_specs(graph.inputs),
-            outputs=_specs(graph.outputs),
-            constants=program.constants,
-            arena_bytes=program.plan.arena_bytes,
-            threads=threads,
-            checks=program.checks,
-            long_loops=has_long_loops(calls),
-        )
-    views = tuple(map(CompiledKernel, program.kernels, kernels))
-    return Executable(graph, optimised, views, program, module, records, overrides)
+        # loop IR → LLVM IR → machine code, one object per kernel
+        loops = [kernel.loops for kernel in program.kernels]
+        natives = compile_kernels(loops, target, cache=recipe.cache)
+    kernels = tuple(map(CompiledKernel, program.kernels, natives))
+    return Levels(graph, optimised, kernels, program, records, overrides)
+
+
+def link(levels: Levels, recipe: Recipe) -> LoadedModule:
+    """One more object that calls the kernels in order; all together are something to call."""
+    program, natives = levels.program, [kernel.native for kernel in levels.kernels]
+    symbols = (native.symbol for native in natives)
+    calls = program.calls(dict(zip(program.kernel_names, symbols, strict=True)))
+    entry = short_symbol(repr(calls))
+    stop = Operand("output", len(levels.source.outputs) + 1)
+    objects = {native.symbol: native.object for native in natives}
+    return LoadedModule(
+        objects=(*objects.values(), compile_entry(entry, calls, recipe.target, stop=stop)),
+        entry=entry,
+        inputs=_specs(levels.source.inputs),
+        outputs=_specs(levels.source.outputs),
+        constants=program.constants,
+        arena_bytes=program.plan.arena_bytes,
+        threads=recipe.threads,
+        checks=program.checks,
+        long_loops=has_long_loops(calls),
+        name=levels.source.name,
+    )
+
+
+def run_here(recipe: Recipe) -> Callable[[LoopFunction, dict[str, Array]], None]:
+    """How loops are run while a model is compiled: as code of this machine, in its precision."""
+    here = replace(targets.host(), precision=recipe.target.precision)
+
+    def run(fn: LoopFunction, arrays: dict[str, Array]) -> None:
+        kernel = compile_kernel(fn, here, cache=recipe.cache)
+        run_kernel(kernel, [arrays[p.name] for p in fn.params], recipe.threads)
+
+    return run
 
 
 def _check_outputs(graph: Graph, max_bytes: int) -> None:
@@ -143,11 +213,11 @@ def _check_outputs(graph: Graph, max_bytes: int) -> None:
 
 
 def _specs(values: Sequence[Value]) -> tuple[ArraySpec, ...]:
-    """Name, NumPy dtype and shape of each input or output."""
+    """Name, NumPy dtype, shape and place of each input or output."""
     specs: list[ArraySpec] = []
     for v in values:
         assert not isinstance(v.type, TupleType), "the verifier refuses tuples here"
-        specs.append(ArraySpec(v.name, v.type.dtype.numpy, v.type.dims))
+        specs.append(ArraySpec(v.name, v.type.dtype.numpy, v.type.dims, v.loc))
     return tuple(specs)
 
 
@@ -192,7 +262,7 @@ def _precision(precision: str) -> str:
     return precision
 
 
-def _pipeline(pipeline: Pipeline | str | None, opt_level: int, precision: str) -> Pipeline:
+def _pipeline(pipeline: Pipeline | str | None, opt_level: int, target: targets.Target) -> Pipeline:
     if type(opt_level) is not int or not 0 <= opt_level <= 3:
         hint = "3 is the fastest code, 0 the plainest"
         raise OptionError(
@@ -203,9 +273,6 @@ def _pipeline(pipeline: Pipeline | str | None, opt_level: int, precision: str) -
         needed = (p for p in Pipeline.default(0).passes if p.name not in named.names)
         return Pipeline((*needed, *named.passes))
     if pipeline is None:
-        passes = Pipeline.default(opt_level)
-        if precision == "fast" and "canonicalize" in passes.names:
-            passes = passes.replace("canonicalize", Canonicalize(rules="fast"))
-        return passes
+        return Pipeline.default(opt_level, target)
     expect("compile", "pipeline", pipeline, Pipeline, str)
     return pipeline

@@ -19,11 +19,11 @@ import numpy as np
 from minidlc.calling import checked_array
 from minidlc.executable import Executable
 from minidlc.expr.types import Array
+from minidlc.graph import Graph
 from minidlc.sources import GraphSource, Sizes, Source
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, OptionError, nearest
 from minidlc.support.locations import caller
-from minidlc.support.names import Names
 from minidlc.template import Template
 
 
@@ -33,14 +33,17 @@ def session(model: Executable) -> Session:
     return Session(model)
 
 
+def _interface(model: Executable) -> Source:
+    """The inputs of a model whose sizes are all known."""
+    return GraphSource(Graph.of(model.interface.name, model.interface.inputs, []))
+
+
 class Session:
     """Inputs, outputs and `run`. For one thread at a time; sessions of one model share its code."""
 
     def __init__(self, model: Executable) -> None:
         self.model = model
-        self._source: Source = (
-            model.declared if isinstance(model, Template) else GraphSource(model.source)
-        )
+        self._source: Source = model.declared if isinstance(model, Template) else _interface(model)
         self._inputs: dict[str, Array] = {}
         self._outputs: list[Array] | None = None
 
@@ -56,8 +59,7 @@ class Session:
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs; those of a model of open sizes are known after a run (MDLC1027)."""
-        taken = Names()
-        return tuple(taken.fresh(value.name) for value in self.model.source.outputs)
+        return self.model.interface.output_names
 
     def get_num_inputs(self) -> int:
         """How many inputs the model takes."""
@@ -129,8 +131,8 @@ class Session:
         hint = nearest(which, names) if named else _numbers("output", len(names))
         text = f"{self._source.name}: no output {which!r}"
         notes = tuple(
-            f"{name}: {value.type}"
-            for name, value in zip(names, self.model.source.outputs, strict=True)
+            f"{name}: {type}"
+            for name, type in zip(names, self.model.interface.outputs, strict=True)
         )
         raise OptionError(text, loc=caller(), notes=notes, hint=hint, code="MDLC1030")
 

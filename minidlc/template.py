@@ -22,18 +22,18 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from minidlc.calling import checked_array, match_arguments
-from minidlc.executable import Executable, Report
+from minidlc.calling import Interface, checked_array, match_arguments
+from minidlc.executable import Executable
 from minidlc.expr.types import Array
 from minidlc.frontend.onnx.registry import ValueNeeded
-from minidlc.graph import Graph
+from minidlc.levels import Report
 from minidlc.sources import Given, Shape, Sizes, Source
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, OptionError
 from minidlc.support.locations import caller
 
-Build: TypeAlias = Callable[[Callable[[], Graph]], Executable]
-"""Compiles what a function imports (inside, so that overrides of the importer are counted)."""
+Build: TypeAlias = Callable[[Mapping[str, Shape], Mapping[str, Array]], Executable]
+"""Imports and compiles the source for shapes, and for values of inputs, both by input name."""
 
 _SHOWN = 4  # earlier sizes in the message about too many
 
@@ -49,7 +49,7 @@ class Signature:
 class Template(Executable):
     """A compiled model of open sizes. Calls may run at the same time in several threads.
 
-    It has all that an Executable has: the fields `graph`, `kernels`, `program` … are those of the
+    It has all that an Executable has: `graph`, `kernels`, `program` … are those of the
     specialisation used last; OptionError (MDLC1027) before there is one.
     """
 
@@ -92,6 +92,11 @@ class Template(Executable):
         dtypes = {d.name: d.dtype for d in self._declared}
         values = {n: checked_array(n, dtypes[n], dtypes[n], v) for n, v in found.values.items()}
         return self._compile(all_shapes, values)
+
+    @property
+    def interface(self) -> Interface:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the specialisation used last."""
+        return self._latest().interface
 
     @property
     def declared(self) -> Source:
@@ -211,7 +216,7 @@ class Template(Executable):
         by_name = {d.name: s for d, s in zip(self._declared, shapes, strict=True)}
         fixed = {name: np.array(value) for name, value in values.items()}  # the caller's may change
         try:
-            exe = self._context.copy().run(self._build, lambda: self._source.graph(by_name, fixed))
+            exe = self._context.copy().run(self._build, by_name, fixed)
         except ValueNeeded:
             raise
         except CompileError as e:

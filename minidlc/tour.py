@@ -21,8 +21,8 @@ from rich.console import Console
 
 import minidlc as mc
 from minidlc.codegen.asm import count, inner_loops
-from minidlc.executable import CompiledKernel
 from minidlc.expr.types import Array
+from minidlc.levels import CompiledKernel
 from minidlc.loop.interpret import interpret as run_loops
 
 MODELS = Path(__file__).parent / "models"

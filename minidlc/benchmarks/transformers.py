@@ -41,7 +41,7 @@ def gpt2_block() -> Model:
     b = Builder("gpt2_block")
     x = b.input("x", [1, SEQUENCE, 768])
     x = b.op("Add", x, _attention(b, b.layer_norm(x, 768), 768, heads=12, causal=True))
-    y = _gelu_tanh(b, b.linear(b.layer_norm(x, 768), 768, 3072))
+    y = gelu_tanh(b, b.linear(b.layer_norm(x, 768), 768, 3072))
     return b.build(b.op("Add", x, b.linear(y, 3072, 768)))
 
 
@@ -77,7 +77,7 @@ def _gelu_erf(b: Builder, x: str) -> str:
     return b.op("Mul", b.op("Mul", x, y), b.scalar(0.5))
 
 
-def _gelu_tanh(b: Builder, x: str) -> str:
+def gelu_tanh(b: Builder, x: str) -> str:
     """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³))) * 0.5."""
     cube = b.op("Mul", b.op("Pow", x, b.scalar(3.0)), b.scalar(0.044715))
     y = b.op("Tanh", b.op("Mul", b.op("Add", x, cube), b.scalar(np.sqrt(2 / np.pi))))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -79,15 +80,25 @@ def compile_kernel(fn: LoopFunction, target: Target, *, cache: bool = True) -> K
     text is not valid.
     """
     key = kernel_key(fn, target)
-    symbol = f"k_{key[:16]}"
+    symbol = kernel_symbol(key)
     cache = cache and not (overridden("emit") or overridden("vectorize"))
     stored = kernel_cache.read(key) if cache else None
     if stored is None:
-        text = emit(fn, target, symbol)
-        stored = (text, compile_text(text, target, what=fn.name, defines=symbol))
+        stored = build_kernel(fn, target, symbol)
         if cache:
             kernel_cache.write(key, *stored)
     return Kernel(symbol, fn, target, *stored)
+
+
+def build_kernel(fn: LoopFunction, target: Target, symbol: str) -> tuple[str, bytes]:
+    """LLVM text and object file of `fn`; errors as for `compile_kernel`."""
+    text = emit(fn, target, symbol)
+    return text, compile_text(text, target, what=fn.name, defines=symbol)
+
+
+def kernel_symbol(key: str) -> str:
+    """What the machine code of a kernel is called."""
+    return f"k_{key[:16]}"
 
 
 def kernel_key(fn: LoopFunction, target: Target) -> str:
@@ -163,10 +174,10 @@ def _optimise(module: Any, machine: Any) -> None:
     passes.run(module, builder)
 
 
-def run_kernel(kernel: Kernel, arrays: list[Array], threads: int = 1) -> None:
-    """Call the kernel on arrays in parameter order; arrays it stores to are changed in place.
+def kernel_caller(kernel: Kernel, arrays: Sequence[Array], threads: int = 1) -> Callable[[], None]:
+    """The kernel linked and bound to arrays in parameter order: calling it runs it, in place.
 
-    For tests and notebooks. The arrays must have the parameters' dtypes and shapes (ValueError).
+    The arrays must have the parameters' dtypes and shapes (ValueError); the caller keeps them.
     """
     for p, a in zip(kernel.fn.params, arrays, strict=True):
         if a.dtype != p.type.dtype.numpy or a.shape != p.type.dims or not a.flags.c_contiguous:
@@ -177,4 +188,18 @@ def run_kernel(kernel: Kernel, arrays: list[Array], threads: int = 1) -> None:
     types = [ctypes.c_void_p] * (len(arrays) + 1) + [ctypes.c_int32]
     function = ctypes.CFUNCTYPE(None, *types)(library.address(kernel.symbol))
     workspace = aligned(kernel.workspace_bytes(threads))
-    function(*(a.ctypes.data for a in arrays), workspace.ctypes.data, threads)
+    pointers = [a.ctypes.data for a in arrays]
+
+    def call() -> None:
+        assert library is not None  # it lives as long as this function
+        function(*pointers, workspace.ctypes.data, threads)
+
+    return call
+
+
+def run_kernel(kernel: Kernel, arrays: list[Array], threads: int = 1) -> None:
+    """Call the kernel on arrays in parameter order; arrays it stores to are changed in place.
+
+    For tests and notebooks. Errors as for `kernel_caller`.
+    """
+    kernel_caller(kernel, arrays, threads)()

@@ -30,8 +30,26 @@ _BASES = {"arena": "%arena", "constant": "%constants", "input": "%inputs", "outp
 _FOREVER = (1 << 63) - 1  # runs of a loop that only its condition ends
 
 
-def emit_entry(name: str, steps: Steps) -> str:
-    """Return the LLVM text of the entry `name`; the kernels are declared, not defined."""
+@dataclass(frozen=True)
+class Clock:
+    """Where an entry notes how long its kernels take: two i64 a kernel call, ticks and calls.
+
+    `address` is that of the array, call sites in the order of `kernel_calls`; `counter` is LLVM's
+    intrinsic that reads the time.
+    """
+
+    address: int
+    counter: str
+
+
+def emit_entry(
+    name: str, steps: Steps, clock: Clock | None = None, stop: Operand | None = None
+) -> str:
+    """Return the LLVM text of the entry `name`; the kernels are declared, not defined.
+
+    With a clock it adds up the time of every kernel call. Between kernels it returns if the i64 at
+    `stop` is not 0.
+    """
     declared = [
         f"declare void @{symbol}({', '.join(['ptr'] * (n + 1))}, i32)"
         for symbol, n in _arity(steps).items()
@@ -39,8 +57,9 @@ def emit_entry(name: str, steps: Steps) -> str:
     header = (
         f"define void @{name}(ptr %arena, ptr %inputs, ptr %outputs, ptr %constants, i32 %threads)"
     )
-    writer = _Writer()
+    writer = _Writer(clock, stop)
     writer.steps(steps)
+    writer.block("end")
     body = "\n".join([*writer.loads, *writer.lines, "  ret void"])
     return "\n".join(declared) + f"\n\n{header} nounwind {{\n{body}\n}}\n"
 
@@ -65,6 +84,9 @@ class _Writer:
     Blocks are named for what they belong to: `then.4`, `head.2`.
     """
 
+    clock: Clock | None = None
+    stop: Operand | None = None
+    sites: int = 0  # kernel calls so far
     loads: list[str] = field(default_factory=list[str])
     lines: list[str] = field(default_factory=list[str])
     loaded: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
@@ -100,10 +122,37 @@ class _Writer:
                     self.flag(step)
 
     def call(self, call: KernelCall) -> None:
-        """Call one kernel."""
+        """Call one kernel, unless somebody has lost patience during the one before."""
+        if self.stop is not None and self.sites:
+            self.leave_if_told(self.stop)
+        self.sites += 1
         places = [self.place(x) for x in (*call.operands, call.workspace)]
         arguments = ", ".join(f"ptr {p}" for p in places)
-        self.line(f"call void @{call.symbol}({arguments}, i32 %threads)")
+        text = f"call void @{call.symbol}({arguments}, i32 %threads)"
+        if self.clock is None:
+            self.line(text)
+        else:
+            self.timed(text, self.clock.address + 16 * (self.sites - 1), self.clock.counter)
+
+    def leave_if_told(self, stop: Operand) -> None:
+        """br end  go.N:"""
+        word = self.value(f"load volatile i64, ptr {self.place(stop)}, align 8")
+        going = self.value(f"icmp eq i64 {word}, 0")
+        label = f"go.{self.count}"
+        self.line(f"br i1 {going}, label %{label}, label %end")
+        self.block(label, enter=False)
+
+    def timed(self, text: str, address: int, counter: str) -> None:
+        """A call, and the time it took added to the two numbers of its site."""
+        begin = self.value(f"call i64 @{counter}()")
+        self.line(text)
+        end = self.value(f"call i64 @{counter}()")
+        ticks = self.value(f"sub i64 {end}, {begin}")
+        for number, amount in enumerate((ticks, "1")):
+            place = f"inttoptr (i64 {address + 8 * number} to ptr)"
+            old = self.value(f"load i64, ptr {place}, align 8")
+            new = self.value(f"add i64 {old}, {amount}")
+            self.line(f"store i64 {new}, ptr {place}, align 8")
 
     def branch(self, step: Branch) -> None:
         """then.N: …  else.N: …  join.N:"""
@@ -182,6 +231,12 @@ def _load(name: str, base: str, index: int) -> Iterator[str]:
     yield f"  {name} = load ptr, ptr {name}.slot, align 8"
 
 
-def compile_entry(name: str, steps: Steps, target: Target) -> bytes:
+def compile_entry(
+    name: str,
+    steps: Steps,
+    target: Target,
+    clock: Clock | None = None,
+    stop: Operand | None = None,
+) -> bytes:
     """Return the object file of the entry; errors as for `compile_text`."""
-    return compile_text(emit_entry(name, steps), target, what=name)
+    return compile_text(emit_entry(name, steps, clock, stop), target, what=name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from minidlc.codegen.arithmetic import Operators
+from minidlc.codegen.dot import Dots
 from minidlc.codegen.memory import Buffer, Memory
 from minidlc.codegen.positions import Chunk, Positions, mask_text
 from minidlc.codegen.values import Builder, Region, Value
@@ -57,6 +58,7 @@ class Expressions:
         self.ops = ops
         self.buffers = buffers
         self.call = call
+        self.dots = Dots(self)
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of that name; CodegenError MDLC0808 if there is none in scope."""
@@ -88,6 +90,10 @@ class Expressions:
                 return self.ops.binary(op, self._emit(a, chunk, memo), self._emit(b, chunk, memo))
             case Compare(op, a, b):
                 return self.ops.compare(op, self._emit(a, chunk, memo), self._emit(b, chunk, memo))
+            case Call("dot4", args):
+                fast = self.dots.emit(args, chunk)
+                parts = () if fast else tuple(self._emit(a, chunk, memo) for a in args)
+                return fast or self.dots.plain(parts)
             case Call(fn, args):
                 return self.call(fn, tuple(self._emit(a, chunk, memo) for a in args))
             case Cast(type, a):

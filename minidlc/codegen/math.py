@@ -2,19 +2,22 @@
 
     Functions(ops, external).call("exp", (x,))      # Value
 
-f32 exp, log, tanh, erf and sigmoid are vector polynomials (polynomials.py). The rest of the
-transcendental functions, and all of f64, call libm once per lane: right, but slow.
-f16 and bf16 are computed in f32. Treated in course chapter 05_codegen.
+f32 exp, log, tanh, erf, sigmoid, sin, cos and pow are vector polynomials (polynomials.py,
+trigonometry.py), the same ones in every precision, but for tanh: strict takes a slower, more exact
+one. The rest of the transcendental functions, and all of f64, call libm once per lane: right, but
+slow. f16 and bf16 are computed in f32.
+Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
-from minidlc.codegen import polynomials
+from minidlc.codegen import polynomials, trigonometry
 from minidlc.codegen.arithmetic import Operators
-from minidlc.codegen.polynomials import F32
+from minidlc.codegen.reals import Real, has_fma
 from minidlc.codegen.values import Value, register_type
 from minidlc.expr.types import bool_, f32
 from minidlc.runtime.symbols import LIBM
@@ -23,10 +26,29 @@ from minidlc.support.errors import CodegenError
 _INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "abs": "fabs"}
 _POLYNOMIAL = {
     "exp": polynomials.exp,
+    "exp_negative": polynomials.exp_negative,
     "log": polynomials.log,
     "tanh": polynomials.tanh,
     "erf": polynomials.erf,
     "sigmoid": polynomials.sigmoid,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
+}
+
+
+def _square_root(x: Real) -> Real:
+    """x**0.5: of -0 it is 0, of -inf it is inf."""
+    return x.choose("==", -math.inf, math.inf, x.sqrt() + 0.0)
+
+
+_POWERS: dict[float, Callable[[Real], Real]] = {
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    4.0: lambda x: (x * x) * (x * x),
+    1.0: lambda x: x,
+    0.5: _square_root,
+    -0.5: lambda x: 1.0 / _square_root(x),
+    -1.0: lambda x: 1.0 / x,
 }
 
 
@@ -36,6 +58,8 @@ class Functions:
     def __init__(self, ops: Operators, declare: Callable[[str], None]) -> None:
         self.ops = ops
         self.declare = declare
+        exact = replace(ops.target, precision="strict")  # formulas say themselves what is fused
+        self._exact = Operators(ops.b, exact)
 
     def call(self, fn: str, args: tuple[Value, ...]) -> Value:
         """`fn(*args)`; CodegenError MDLC0807 if the function has no meaning on that type."""
@@ -51,11 +75,15 @@ class Functions:
         if fn in _INTRINSIC:
             return self.ops.call(_INTRINSIC[fn], a)
         if fn in _POLYNOMIAL and dtype.bits == 32:
-            return _POLYNOMIAL[fn](F32(self.ops, a)).value
+            quick = fn == "tanh" and not self.ops.strict and has_fma(self.ops)
+            formula = polynomials.quick_tanh if quick else _POLYNOMIAL[fn]
+            return formula(Real(self._exact, a)).value
         if fn in ("isnan", "isinf", "sign"):
             return self._classify(fn, a)
         if fn == "sigmoid":
             return self._wide_sigmoid(a)
+        if fn == "exp_negative":
+            return self._libm("exp", args)
         if fn == "pow":
             return self._power(*args)
         if fn == "floormod":
@@ -87,9 +115,13 @@ class Functions:
         return self.ops.binary("/", top, self.ops.binary("+", t, one))
 
     def _power(self, a: Value, b: Value) -> Value:
-        if b.text in (self.ops.const(2.0, b.dtype, w).text for w in (0, b.width)):
-            return self.ops.binary("*", a, a)
-        return self._libm("pow", self.ops.together(a, b))
+        for exponent, formula in _POWERS.items():
+            if b.text in (self.ops.const(exponent, b.dtype, w).text for w in (0, b.width)):
+                return formula(Real(self.ops, a)).value
+        a, b = self.ops.together(a, b)
+        if a.dtype.bits == 32:
+            return polynomials.power(Real(self._exact, a), Real(self._exact, b)).value
+        return self._libm("pow", (a, b))
 
     def _floormod(self, a: Value, b: Value) -> Value:
         """fmod, moved to the sign of the divisor; a zero takes that sign too."""

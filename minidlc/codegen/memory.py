@@ -3,7 +3,8 @@
     memory.load(a, (i, j), chunk)                   # Value: splat, vector load or gather
     memory.store_vector(c, (i, j), value, chunk)
 
-Parameters may end right behind their last element: lanes that are no iterations are masked off.
+Parameters may end right behind their last element: lanes that are no iterations are masked off,
+where they would reach over it.
 Local buffers have whole vectors as rows, so they are read and, when no other thread sees them,
 written whole: a masked store does not forward to a later load and halved the speed of softmax.
 Register buffers are stack memory whose every offset is a number: LLVM's `sroa` turns them into
@@ -12,13 +13,15 @@ SSA values. Treated in course chapter 05_codegen.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from minidlc.codegen.halves import narrow_half, widen_half
 from minidlc.codegen.lanes import Access, lane_access
 from minidlc.codegen.positions import Chunk, Positions
+from minidlc.codegen.shuffles import column
 from minidlc.codegen.values import Builder, Value, memory_type, suffix, vector_type
-from minidlc.expr.index import Index, Var
+from minidlc.expr.index import Index, Var, simplify
 from minidlc.expr.types import DType
 from minidlc.loop.nodes import Scope
 from minidlc.support.errors import CodegenError
@@ -69,6 +72,8 @@ class Memory:
             found = Index((), 0)
             for e, stride in zip(index, buffer.strides, strict=True):
                 found = found + stride * e
+            if any(not isinstance(atom, Var) for atom, _ in found.terms):
+                found = simplify(found, {})  # 7*(q//7) + q%7 is q: h and w of a fused loop
             self._flat[key] = found
         return found
 
@@ -115,12 +120,41 @@ class Memory:
         safe = not chunk.guarded or self.positions.inside(index, buffer.dims)
         if access == "splat" and safe:
             return self._remembered(buffer, self.pointer(buffer, flat), 0, None)
-        whole = chunk.active == chunk.width or buffer.is_local
+        whole = chunk.active == chunk.width or self._has_room(buffer, flat, chunk)
         mask = None if safe and (whole or chunk.mask is None) else chunk.mask
         if access == "vector":
             return self._remembered(buffer, self.pointer(buffer, flat), chunk.width, mask)
+        if buffer.scope is Scope.REGISTER:
+            return self._from_registers(buffer, flat, chunk)
         addresses = self._addresses(buffer, flat, chunk)
         return self._gather(buffer, addresses, chunk.width, chunk.mask)
+
+    def _from_registers(self, buffer: Buffer, flat: Index, chunk: Chunk) -> Value:
+        """A lane out of each of several registers: a column of a tile, or element by element."""
+        found, n = self.positions.lanes(flat, chunk), chunk.width
+        if not isinstance(found, list):
+            self.pointer(buffer, flat)  # refuses what is no constant
+        used = [int(place) for place in found][: chunk.active or n]
+        places = used + used[:1] * (n - len(used))  # other lanes: whatever is there
+        number = places[0] % n
+        if all(place % n == number for place in places):
+            rows = [self._register(buffer, place - number, n) for place in places]
+            return column(self.b, rows, number)
+        vector = Value("poison", buffer.dtype, n)
+        for lane, place in enumerate(places):
+            text = f"insertelement {vector}, {self._register(buffer, place, 0)}, i64 {lane}"
+            vector = Value(self.b.value(text), buffer.dtype, n)
+        return vector
+
+    def _register(self, buffer: Buffer, place: int, width: int) -> Value:
+        return self._remembered(buffer, self.pointer(buffer, Index((), place)), width, None)
+
+    def _has_room(self, buffer: Buffer, flat: Index, chunk: Chunk) -> bool:
+        """True if lanes that are no iterations load something too, which nobody looks at."""
+        if buffer.is_local or not chunk.active:
+            return buffer.is_local
+        span, beyond = self.positions.span(flat), chunk.width - chunk.active
+        return span is not None and span[0] >= 0 and span[1] + beyond < math.prod(buffer.dims)
 
     def _remembered(self, buffer: Buffer, pointer: str, width: int, mask: str | None) -> Value:
         key = (buffer.name, pointer, str(width), mask or "")

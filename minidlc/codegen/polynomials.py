@@ -1,231 +1,258 @@
-"""exp, log, tanh, erf and sigmoid of f32 as vector polynomials.
+"""exp, log, tanh, erf, sigmoid and pow of f32 as vector polynomials; sin, cos: trigonometry.py.
 
-    exp(F32(ops, x)).value                          # ~25 instructions for all lanes, no call
+    exp(Real(ops, x)).value                         # ~20 instructions for all lanes, no call
 
-Each formula is written on `F32`, a value with Python's operators. Largest errors in units of the
-last place, from a sweep over all f32 (tests/codegen/test_math.py): exp 1.1, log 0.8, tanh 4.7,
-erf 5.6, sigmoid 2.3. Infinities, NaN and denormals come out right.
+Largest errors in units of the last place (ulp), for every f32, with and without FMA:
+
+    exp 1.1   log 0.9   erf 1.5   sigmoid 1.8   sin, cos 1.6   pow 0.9   1 / sqrt 1.5
+    tanh 1.4 in precision strict or without FMA; else quick_tanh, 4.9 in less than half the time
+
+Infinities, NaN, denormals and the sign of zero come out right, as tests/codegen/test_math.py
+checks. A formula has the same bits for a scalar and in vectors of any width. Coefficients are
+printed by benchmarks/fit_polynomials.py, the highest power first.
 Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
-from minidlc.codegen.arithmetic import Operators
-from minidlc.codegen.values import Value, vector_type
-from minidlc.expr.types import DType, f32, i32
+from minidlc.codegen.reals import MAGIC, MAGIC_F64, Real, nearest, polynomial
+from minidlc.expr.types import f32, f64
 
-LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; LN2_HIGH * n is exact
-
-
-@dataclass(frozen=True)
-class F32:
-    """A value with operators: f32 (or i32 for bit work), scalar or one per lane."""
-
-    ops: Operators
-    value: Value
-
-    def _of(self, other: F32 | float) -> Value:
-        if isinstance(other, F32):
-            return other.value
-        return self.ops.const(other, self.value.dtype, self.value.width)
-
-    def _binary(self, op: str, a: Value, b: Value) -> F32:
-        return F32(self.ops, self.ops.binary(op, a, b))
-
-    def __add__(self, other: F32 | float) -> F32:
-        return self._binary("+", self.value, self._of(other))
-
-    def __radd__(self, other: float) -> F32:
-        return self + other
-
-    def __sub__(self, other: F32 | float) -> F32:
-        return self._binary("-", self.value, self._of(other))
-
-    def __rsub__(self, other: float) -> F32:
-        return self._binary("-", self._of(other), self.value)
-
-    def __mul__(self, other: F32 | float) -> F32:
-        return self._binary("*", self.value, self._of(other))
-
-    def __rmul__(self, other: float) -> F32:
-        return self * other
-
-    def __truediv__(self, other: F32 | float) -> F32:
-        return self._binary("/", self.value, self._of(other))
-
-    def __rtruediv__(self, other: float) -> F32:
-        return self._binary("/", self._of(other), self.value)
-
-    def __lshift__(self, n: int) -> F32:
-        return self._op("shl", n)
-
-    def __rshift__(self, n: int) -> F32:
-        return self._op("ashr", n)
-
-    def _op(self, name: str, n: int) -> F32:
-        text = f"{name} {self.value}, {self._of(n).text}"
-        return F32(self.ops, self.ops.op(text, self.value.dtype, self.value.width))
-
-    def where(self, op: str, limit: float, then: F32 | float) -> F32:
-        """`then` in the lanes where `self op limit`, else self; NaN lanes stay."""
-        test = self.ops.compare(op, self.value, self._of(limit))
-        return F32(self.ops, self.ops.select(test, self._of(then), self.value))
-
-    def clamp(self, low: float, high: float) -> F32:
-        """Limited to low..high; NaN stays NaN."""
-        return self.where("<", low, low).where(">", high, high)
-
-    def choose(self, op: str, limit: float, then: F32 | float, other: F32 | float) -> F32:
-        """`then` in the lanes where `self op limit`, else `other`."""
-        test = self.ops.compare(op, self.value, self._of(limit))
-        return F32(self.ops, self.ops.select(test, self._of(then), self._of(other)))
-
-    def intrinsic(self, name: str) -> F32:
-        """An LLVM intrinsic of one argument: `fabs`, `rint`."""
-        return F32(self.ops, self.ops.call(name, self.value))
-
-    def bits(self) -> F32:
-        """The same bits as integers."""
-        return F32(self.ops, self.ops.reinterpret(self.value, i32))
-
-    def as_float(self) -> F32:
-        """The same bits as floats."""
-        return F32(self.ops, self.ops.reinterpret(self.value, f32))
-
-    def converted(self, how: str, to: DType) -> F32:
-        """Converted by `fptosi` or `sitofp`."""
-        type = vector_type("i32" if to == i32 else "float", self.value.width)
-        text = f"{how} {self.value} to {type}"
-        return F32(self.ops, self.ops.op(text, to, self.value.width))
-
-
-def polynomial(x: F32, coefficients: tuple[float, ...]) -> F32:
-    """Horner's rule, highest power first."""
-    total = x * coefficients[0] + coefficients[1]
-    for c in coefficients[2:]:
-        total = total * x + c
-    return total
-
+LN2_HIGH, LN2_LOW = 0.693359375, -2.1219444005469057e-4  # their sum is ln 2
+ONE = 127 << 23  # the bits of 1.0: the exponent of floats begins at bit 23, and 127 is 2**0
 
 EXP = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
+    0.0013821173924952745,
+    0.008368666283786297,
+    0.04166825860738754,
+    0.1666652113199234,
+    0.4999999403953552,
 )
 
 
-def exp(x: F32) -> F32:
-    """e**x = 2**n * e**r with n = round(x / ln 2) and |r| <= ln 2 / 2."""
-    x = x.clamp(-104.0, 89.0)  # beyond: 0 and inf
-    n = (x * 1.4426950408889634).intrinsic("rint")
-    r = x - n * LN2_HIGH - n * LN2_LOW
-    return scale(r * r * polynomial(r, EXP) + r + 1.0, n)
+def two_to_the(n: Real) -> Real:
+    """2**n, for n in the low bits of an integer, -126..127."""
+    return ((n << 23) + ONE).as_float()
 
 
-def scale(y: F32, n: F32) -> F32:
-    """y * 2**n for integral n, right at the ends of the range of floats."""
-    width = y.value.width
+def scale(y: Real, n: Real, bits: Real) -> Real:
+    """y * 2**n, right at the ends of the range of floats; n as `nearest` gives it."""
+    width = y.width
     if y.ops.target.has("avx512vl") and width in (4, 8, 16):
         mask, rest = ("i16", ", i32 4") if width == 16 else ("i8", "")  # 4: the current rounding
         name = f"@llvm.x86.avx512.mask.scalef.ps.{32 * width}"
         args = f"{y.value}, {n.value}, {y.value.type} zeroinitializer, {mask} -1{rest}"
-        return F32(y.ops, y.ops.op(f"call {y.value.type} {name}({args})", f32, width))
-    whole = n.converted("fptosi", i32)
-    half = whole >> 1  # two steps: 2**n alone may be no float where y * 2**n is one
-    first = ((half + 127) << 23).as_float()
-    second = ((whole - half + 127) << 23).as_float()
-    return y * first * second
+        return Real(y.ops, y.ops.op(f"call {y.value.type} {name}({args})", f32, width))
+    half = bits >> 1  # two steps: 2**n alone may be no float where y * 2**n is one
+    return y * two_to_the(half) * two_to_the(bits - half)
+
+
+def reduced(x: Real) -> tuple[Real, Real, Real]:
+    """e**x = 2**n * (1 + p): p and n, |p| < 0.42; x is -104..104."""
+    n, bits = nearest(x, 1 / math.log(2))
+    return _rest(x, n), n, bits
+
+
+def _rest(x: Real, n: Real) -> Real:
+    """p of e**x = 2**n * (1 + p)."""
+    r = n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))  # |r| <= ln 2 / 2; LN2_HIGH * n is exact
+    return (r * r).fma(polynomial(r, EXP), r)
+
+
+def exp(x: Real) -> Real:
+    """2**n * (1 + p)."""
+    p, n, bits = reduced(x.clamp(-104.0, 89.0))  # beyond: 0 and inf
+    return scale(p + 1.0, n, bits)
+
+
+def exp_negative(x: Real) -> Real:
+    """e**x of x <= 0, for weights that are added up: what is below 2**-126.5 is 0.
+
+    Then 2**n is a float. The sum that rounds to n adds 127 as well, so that its last bits are the
+    exponent of that float.
+    """
+    x = x.choose("<", -88.0, -88.0, x)
+    shifted = x.fma(1 / math.log(2), MAGIC + 127)
+    power = (shifted.bits() << 23).as_float()
+    return power.fma(_rest(x, shifted - (MAGIC + 127)), power)
+
+
+TANH = (
+    -0.006169613916426897,
+    0.021000375971198082,
+    -0.053835757076740265,
+    0.13332436978816986,
+    -0.3333331346511841,
+)
+
+
+def tanh(x: Real) -> Real:
+    """x + x**3 P(x*x) up to 0.5625, where tanh is about 1/2; 1 - 2 / (e**2x + 1) from there on.
+
+    At |x| = 9.02 that is 1, not almost 1.
+    """
+    square, size = x * x, x.abs()
+    small = (square * size).fma(polynomial(square, TANH), size)
+    p, _, bits = reduced((size * 2.0).at_most(20.0))
+    power = two_to_the(bits)
+    large = 1.0 - 2.0 / power.fma(p, power + 1.0)
+    return size.choose(">", 0.5625, large, small).with_sign_of(x)
+
+
+QUICK_TANH_P = (
+    -1.2277574519114348e-13,
+    6.615426262346347e-11,
+    -2.278589938953246e-08,
+    1.1750076737371273e-05,
+    0.0031592119485139847,
+    0.13133050501346588,
+    1.0,
+)
+QUICK_TANH_Q = (
+    0.0002627568319439888,
+    0.024713842198252678,
+    0.4646638333797455,
+    1.0,
+)
+QUICK_TANH_IS_1 = 7.95
+
+
+def quick_tanh(x: Real) -> Real:
+    """x P(x*x) / Q(x*x) up to 7.95, then 1: nothing cancels, but a dozen steps round."""
+    square = x * x
+    inside = x * polynomial(square, QUICK_TANH_P) / polynomial(square, QUICK_TANH_Q)
+    one = Real(x.ops, x.ops.const(1.0, f32, x.width)).with_sign_of(x)
+    return x.abs().choose(">", QUICK_TANH_IS_1, one, inside)
+
+
+def sigmoid(x: Real) -> Real:
+    """1 / (1 + e**-x) with e**-x = 2**n (1 + p), as a / (a + b + b p), where b / a = 2**n.
+
+    The larger of a and b is 1, so a result near 0 is as exact as one near 1.
+    """
+    p, n, bits = reduced((-x).clamp(-20.0, 104.0))
+    one = Real(x.ops, x.ops.const(1.0, f32, x.width))
+    a = scale(one, -n, 0 - bits).at_most(1.0)
+    b = n.choose(">", 0.0, 1.0, two_to_the(bits))
+    both = a + b
+    lost = a - (both - b)  # what the sum rounded off
+    return a / b.fma(p + lost, both)
 
 
 LOG = (
-    7.0376836292e-2,
-    -1.1514610310e-1,
-    1.1676998740e-1,
-    -1.2420140846e-1,
-    1.4249322787e-1,
-    -1.6668057665e-1,
-    2.0000714765e-1,
-    -2.4999993993e-1,
-    3.3333331174e-1,
+    0.06749270111322403,
+    -0.11670100688934326,
+    0.11883549392223358,
+    -0.12406233698129654,
+    0.14220358431339264,
+    -0.16667988896369934,
+    0.2000207155942917,
+    -0.25000008940696716,
+    0.3333331346511841,
 )
 
 
-def log(x: F32) -> F32:
-    """log(2**e * m) = e * ln 2 + log(m) with sqrt(1/2) <= m < sqrt(2)."""
+def split(x: Real) -> tuple[Real, Real]:
+    """x = 2**e * m with sqrt(1/2) <= m < sqrt(2), for 0 < x < inf: e and m."""
     tiny = 2.0**-126
-    normal = x.where("<", tiny, x * 2.0**23)  # denormals: give them a full mantissa
-    bits = normal.bits()
-    exponent = (bits - 0x3F3504F3) >> 23  # 0x3F3504F3: sqrt(1/2)
-    f = (bits - (exponent << 23)).as_float() - 1.0
-    e = exponent.converted("sitofp", f32)
-    e = x.choose("<", tiny, e - 23.0, e)
+    bits = x.choose("<", tiny, x * 2.0**23, x).bits()  # denormals: give them a full mantissa
+    exponent = (bits - 0x3F3504F3) >> 23  # 0x3F3504F3: the bits of sqrt(1/2)
+    m = (bits - (exponent << 23)).as_float()
+    e = exponent.cast(f32)
+    return x.choose("<", tiny, e - 23.0, e), m
+
+
+def log(x: Real) -> Real:
+    """log(2**e * m) = e * ln 2 + log(m)."""
+    e, m = split(x)
+    f = m - 1.0
     square = f * f
-    y = square * f * polynomial(f, LOG) + e * LN2_LOW - 0.5 * square
-    result = f + y + e * LN2_HIGH
-    inf, nan = float("inf"), float("nan")
-    result = x.choose("==", inf, inf, x.choose("==", 0.0, -inf, result))
-    return x.choose(">=", 0.0, result, nan)  # NaN below zero and for NaN
+    y = (square * f).fma(polynomial(f, LOG), e * LN2_LOW)
+    y = square.fma(-0.5, y)
+    result = e.fma(LN2_HIGH, f + y)
+    result = x.choose("==", math.inf, math.inf, x.choose("==", 0.0, -math.inf, result))
+    return x.choose(">=", 0.0, result, math.nan)  # NaN below zero and for NaN
 
 
-TANH_P = (
-    -2.76076847742355e-16,
-    2.00018790482477e-13,
-    -8.60467152213735e-11,
-    5.12229709037114e-08,
-    1.48572235717979e-05,
-    6.37261928875436e-04,
-    4.89352455891786e-03,
+ERF = (
+    7.063506200211123e-05,
+    -0.0007765797199681401,
+    0.005160259082913399,
+    -0.026839222759008408,
+    0.11283256113529205,
+    -0.3761260211467743,
+    0.12837916612625122,
 )
-TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
-TANH_IS_1 = 9.010914
-
-
-def tanh(x: F32) -> F32:
-    """x * P(x*x) / Q(x*x): a rational function fits tanh as far as 7.9, where it is almost 1.
-
-    From 9.01 on tanh rounds to 1; what is almost 1 would not cancel in 1 + tanh(x).
-    """
-    size = x.intrinsic("fabs")
-    y = x.clamp(-7.90531110763549805, 7.90531110763549805)
-    square = y * y
-    value = y * polynomial(square, TANH_P) / polynomial(square, TANH_Q)
-    value = size.choose("<", 0.0004, x, value)
-    return x.choose(">", TANH_IS_1, 1.0, x.choose("<", -TANH_IS_1, -1.0, value))
-
-
-ERF_P = (
-    0.00022905065861350646,
-    0.0034082910107109506,
-    0.050955695062380861,
-    0.18520832239976145,
-    1.128379143519084,
+ERFC = (
+    0.012610990554094315,
+    -0.03290065377950668,
+    0.0799611508846283,
+    0.009595130570232868,
+    0.18191778659820557,
+    0.3799375593662262,
+    0.8111940622329712,
+    1.2333790063858032,
+    1.7301052808761597,
 )
-ERF_Q = (
-    -1.1791602954361697e-7,
-    0.000023547966471313185,
-    0.0010179625278914885,
-    0.014070470171167667,
-    0.11098505178285362,
-    0.49746925110067538,
-    1.0,
+ERFC_FROM = 1.125
+
+
+def erf(x: Real) -> Real:
+    """x + x P(x*x) up to 1.125; from there on 1 - 1 / Q(|x| - 1.125)**4: at 3.84 it is 1."""
+    size = x.abs()
+    small = polynomial(x * x, ERF).fma(x, x)
+    root = polynomial(size - ERFC_FROM, ERFC)
+    square = root * root
+    large = 1.0 - 1.0 / (square * square)
+    return size.choose(">", ERFC_FROM, large.with_sign_of(x), small)
+
+
+LOG2 = (
+    0.34072766872116184,
+    0.4116728501488549,
+    0.5770835827390781,
+    0.9617966733545341,
+    2.88539008179007,
 )
-ERF_IS_1 = 3.832506856900711
+EXP2 = (
+    0.0001534581208093612,
+    0.0013399931542296961,
+    0.009618488959607624,
+    0.055503287761688135,
+    0.2402264689058501,
+    0.6931472057376327,
+    1.0000000005541754,
+)
 
 
-def erf(x: F32) -> F32:
-    """x * P(x*x) / Q(x*x) for |x| < 3.8325; from there on erf rounds to 1, not to almost 1."""
-    y = x.clamp(-ERF_IS_1, ERF_IS_1)
-    square = y * y
-    inside = y * polynomial(square, ERF_P) / polynomial(square, ERF_Q)
-    return x.choose(">", ERF_IS_1, 1.0, x.choose("<", -ERF_IS_1, -1.0, inside))
+def power(a: Real, b: Real) -> Real:
+    """|a|**b = 2**(b log2|a|), the logarithm in f64; then the sign and the special cases."""
+    size = a.abs()
+    result = _positive_power(size, b)
+    whole = b.test("==", b.rounded())
+    half = b * 0.5
+    odd = b.ops.logic("and", whole, half.test("!=", half.rounded()))
+    sign = a.bits() & -(1 << 31)
+    result = result.either(odd, (result.bits() ^ sign).as_float(), result)
+    allowed = b.ops.logic("or", whole, a.test(">=", 0.0))
+    allowed = b.ops.logic("or", allowed, size.test("==", math.inf))
+    result = result.either(allowed, result, math.nan)
+    even_one = b.ops.logic("and", size.test("==", 1.0), b.abs().test("==", math.inf))
+    exact = b.ops.logic("or", b.test("==", 0.0), a.test("==", 1.0))
+    return result.either(b.ops.logic("or", exact, even_one), 1.0, result)
 
 
-def sigmoid(x: F32) -> F32:
-    """1 / (1 + e**-x), with e**-|x| so that it neither overflows nor loses small results."""
-    t = exp(x.intrinsic("fabs") * -1.0)
-    return x.choose("<", 0.0, t, 1.0) / (t + 1.0)
+def _positive_power(a: Real, b: Real) -> Real:
+    """a**b for a >= 0; log2(m) = s P(s*s) of s = (m - 1) / (m + 1)."""
+    e, m = split(a)
+    e = a.choose("==", 0.0, -math.inf, a.choose("<", math.inf, e, a))  # inf and NaN stay
+    m = m.cast(f64)
+    s = (m - 1.0) / (m + 1.0)
+    log2 = polynomial(s * s, LOG2).fma(s, e.cast(f64))
+    y = (log2 * b.cast(f64)).clamp(-160.0, 136.0)  # beyond: 0 and inf
+    n = (y + MAGIC_F64) - MAGIC_F64
+    mantissa = polynomial(y - n, EXP2).cast(f32)
+    n = n.cast(f32)
+    return scale(mantissa, n, (n + MAGIC).bits())

@@ -318,5 +318,17 @@ def mask_text(mask: list[bool] | str) -> str:
     return lane_numbers(mask, "i1") if isinstance(mask, list) else mask
 
 
+def weights(first: Scalar, end: Scalar) -> str:
+    """How often a loop jumps back, for its branch: registers go to the loops that run most often.
+
+    LLVM takes deeper loops for busier ones: it would keep the constants of an epilogue of two short
+    loops in registers, and the sums of the product before it on the stack.
+    """
+    if not isinstance(first, int) or not isinstance(end, int):
+        return ""
+    again = min(max(end - first - 1, 0), 2**31 - 1)
+    return f', !prof !{{!"branch_weights", i32 {again}, i32 1}}'
+
+
 def _extremum(atom: Min | Max) -> str:
     return "smin" if isinstance(atom, Min) else "smax"

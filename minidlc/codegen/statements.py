@@ -21,7 +21,8 @@ from minidlc.codegen.math import Functions
 from minidlc.codegen.memory import Buffer, Memory
 from minidlc.codegen.module import Module, stem
 from minidlc.codegen.outline import call_parallel, load_context
-from minidlc.codegen.positions import Chunk, Positions, Scalar
+from minidlc.codegen.positions import Chunk, Positions, Scalar, weights
+from minidlc.codegen.prefetch import prefetch
 from minidlc.codegen.stores import Stores, loads
 from minidlc.codegen.values import Builder, lane_numbers, memory_type
 from minidlc.codegen.workspace import WorkspaceSize, local_bytes, power_of_two, strides, where
@@ -51,8 +52,7 @@ class Emitter:
         self.memory = Memory(self.b, self.positions, target)
         self.ops = Operators(self.b, target)
         self.buffers: dict[str, Buffer] = {}
-        relaxed = replace(target, precision="default")  # a stated error counts on fused steps
-        functions = Functions(Operators(self.b, relaxed), module.declare)
+        functions = Functions(self.ops, module.declare)
         self.expressions = Expressions(
             self.b, self.positions, self.memory, self.ops, self.buffers, functions.call
         )
@@ -124,6 +124,7 @@ class Emitter:
 
         def body(i: str) -> None:
             self.positions.bind(s.var, i, (0, max(span[1] - 1, 0)) if span else None)
+            prefetch(s, self.b, self.memory, self.positions, self.buffers)
             self.emit(s.body)
             self.positions.unbind(s.var)
 
@@ -148,7 +149,7 @@ class Emitter:
             again = self.b.value(f"icmp slt i64 {following}, {end}")
             phi = f"phi i64 [ {first}, %{before} ], [ {following}, %{self.b.block} ]"
             region.lines.insert(1, f"  {i} = {phi}{self.b.mark}")
-            self.b.line(f"br i1 {again}, label %{head}, label %{exit}")
+            self.b.line(f"br i1 {again}, label %{head}, label %{exit}{weights(first, end)}")
         if isinstance(first, int) and isinstance(end, int):
             self.b.line(f"br label %{head}")
         else:
@@ -386,6 +387,7 @@ class Emitter:
 
         def body(i: str) -> None:
             inner.positions.bind(s.var, i, (0, max(span[1] - 1, 0)) if span else None)
+            prefetch(s, inner.b, inner.memory, inner.positions, inner.buffers)
             inner.emit(s.body)
 
         inner.count("%low", "%high", stem(s.var.name), s.body, body)

@@ -21,12 +21,23 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Function:
-    """A pure scalar function of `arity` arguments; `result` is 'same' or 'bool'."""
+    """A pure scalar function of `arity` arguments; `result` is 'same' (as the first) or 'bool'.
+
+    `types` names the element types of the arguments where they differ; else all have one.
+    """
 
     name: str
     arity: int
     numpy: Callable[..., Any]
     result: str = "same"
+    types: tuple[str, ...] = ()
+
+
+def _dot4(total: Any, *factors: Any) -> Any:
+    """total + a0*b0 + … + a3*b3 of four u8 and four i8; exact, the sum wraps as i32 does."""
+    a, b = (np.asarray(part).astype(np.int32) for part in (factors[:4], factors[4:]))
+    with np.errstate(over="ignore"):
+        return (np.asarray(total) + np.sum(a * b, axis=0, dtype=np.int32)).astype(np.int32)[()]
 
 
 def _erf(x: Any) -> Any:
@@ -101,6 +112,7 @@ def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
 _UNARY: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "exp": np.exp,
+    "exp_negative": np.exp,  # of x <= 0; results that are denormal may be 0
     "log": np.log,
     "sqrt": np.sqrt,
     "sin": np.sin,
@@ -132,4 +144,5 @@ FUNCTIONS: dict[str, Function] = {
     "truncdiv": Function("truncdiv", 2, _truncdiv),
     "floormod": Function("floormod", 2, _floormod),
     "fmod": Function("fmod", 2, _fmod),
+    "dot4": Function("dot4", 9, _dot4, types=("i32", *["u8"] * 4, *["i8"] * 4)),
 }

@@ -12,6 +12,7 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -168,7 +169,7 @@ def _simplify(e: Index, ranges: Ranges) -> Index:
         new = _simplify_atom(atom, ranges)
         changed = changed or new is not atom
         total = total + (new if k == 1 else k * new)
-    return _recombine(_distribute(total if changed else e, ranges))
+    return _recombine(_distribute(_cancel(total if changed else e), ranges))
 
 
 def _simplify_atom(atom: Atom, ranges: Ranges) -> Index | Atom:
@@ -243,6 +244,18 @@ def _split_multiple(e: Index, ranges: Ranges) -> Index:
     return e
 
 
+def _cancel(e: Index) -> Index:
+    """min(a + d, b + d) - min(a, b) -> d: the length of a block that begins at a minimum."""
+    extrema = [(atom, k) for atom, k in e.terms if isinstance(atom, (Min, Max))]
+    for atom, k in extrema:
+        for other, n in extrema:
+            if k > 0 and k + n == 0 and isinstance(other, type(atom)):
+                d = atom.a - other.a
+                if d == atom.b - other.b:
+                    return _cancel(e - k * atom - n * other + k * d)
+    return e
+
+
 def _distribute(e: Index, ranges: Ranges) -> Index:
     """rest + min(a, b) -> min(rest + a, rest + b) where terms cancel, as in hi - lo + 1."""
     for atom, k in e.terms:
@@ -257,13 +270,18 @@ def _distribute(e: Index, ranges: Ranges) -> Index:
 
 
 def _recombine(e: Index) -> Index:
-    """k*c*(a//c) + k*(a%c) -> k*a: what a fuse leaves where the whole loop variable was meant."""
-    for atom, k in e.terms:
-        if isinstance(atom, Mod):
-            quotient = atom.a // atom.c
-            parts = dict(e.terms)
-            if len(quotient.terms) == 1 and parts.get(quotient.terms[0][0]) == k * atom.c:
-                return _recombine(e - k * atom - k * atom.c * quotient + k * atom.a)
+    """k*c*(a//c) + k*(a%c) -> k*a: what a fuse leaves where the whole loop variable was meant.
+
+    In the remainder a may lack multiples of c; of several loops fused, a is itself a quotient.
+    """
+    for (mod, k), (floor, n) in itertools.product(e.terms, e.terms):
+        if not isinstance(mod, Mod) or not isinstance(floor, FloorDiv):
+            continue
+        if n != k * mod.c or floor.c % mod.c:
+            continue
+        a = floor.a // (floor.c // mod.c)
+        if (a - mod.a) % mod.c == Index((), 0):
+            return _recombine(e - k * mod - n * floor + k * a)
     return e
 
 

@@ -313,9 +313,19 @@ class ExprReader:
         self, node: ast.expr, name: str, args: list[ast.expr], like: DType | None
     ) -> Call:
         like = None if FUNCTIONS[name].result == "bool" else like
+        types = FUNCTIONS[name].types
+        if types:
+            return Call(name, tuple(map(self._typed, args, types)))
         if len(args) == 1:
             return Call(name, (self.value(args[0], like),))
         return Call(name, self._pair(node, args[0], args[1], like))
+
+    def _typed(self, node: ast.expr, type: str) -> Expr:
+        value = self.value(node, DTYPES[type])
+        if value.dtype != DTYPES[type]:
+            message = f"expected {type}, got {value.dtype}"
+            raise self.source.error(node, message, "MDLC0325", f'cast("{type}", …)')
+        return value
 
     def _reduce(self, node: ast.Call, name: str, like: DType | None) -> Reduce:
         axes: list[tuple[str, int]] = []

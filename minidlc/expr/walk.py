@@ -120,18 +120,25 @@ def values_in(index: Index) -> tuple[Expr, ...]:
 
 def children(e: Expr) -> tuple[Expr, ...]:
     """The direct sub-expressions of `e`, those that its positions depend on first."""
-    inside = tuple(value for index in indices(e) for value in values_in(index))
     match e:
         case Binary(_, a, b) | Compare(_, a, b):
             return (a, b)
+        case Load(index=index):
+            return _values_of(*index)
         case Select(cond, a, b):
-            return (*inside, a, b) if isinstance(cond, Cond) else (cond, a, b)
+            return (*_values_of(*cond.ge), a, b) if isinstance(cond, Cond) else (cond, a, b)
         case Call(_, args):
             return args
         case Cast(_, a) | Reduce(_, a, _):
             return (a,)
+        case IndexValue(index):
+            return _values_of(index)
         case _:
-            return inside
+            return ()
+
+
+def _values_of(*positions: Index) -> tuple[Expr, ...]:
+    return tuple(value for index in positions for value in values_in(index))
 
 
 def walk(e: Expr) -> Iterator[Expr]:

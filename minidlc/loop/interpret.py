@@ -176,8 +176,8 @@ class _Machine:
 
     def names(self) -> dict[str, Any]:
         """Everything the text may name."""
-        loops: dict[str, Callable[[int, int, str], Iterator[int] | range]] = {
-            kind.value: lambda start, stop, loop: range(start, stop) for kind in Kind
+        loops: dict[str, Callable[..., Iterator[int] | range]] = {
+            kind.value: _iterations for kind in Kind
         }
         loops[Kind.PARALLEL.value] = self.parallel
         return {
@@ -193,7 +193,7 @@ class _Machine:
             "cast": _cast,
         }
 
-    def parallel(self, start: int, stop: int, loop: str) -> Iterator[int]:
+    def parallel(self, start: int, stop: int, loop: str, prefetch: object = None) -> Iterator[int]:
         """The iterations in an order that is never the written one, the same in each run."""
         order = list(range(start, stop))
         self.order.shuffle(order)
@@ -253,6 +253,10 @@ class _ElementType:
 
     def __getitem__(self, dims: Any) -> TensorType:
         return self.type[dims]
+
+
+def _iterations(start: int, stop: int, loop: str, prefetch: object = None) -> range:
+    return range(start, stop)
 
 
 def _where(test: Any, a: Any, b: Any) -> Any:

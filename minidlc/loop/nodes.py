@@ -43,12 +43,17 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class For:
-    """`for var in kind(0, extent): body`."""
+    """`for var in kind(0, extent): body`.
+
+    `prefetch` names buffers, each with a distance: an iteration asks for what the one so much later
+    reads of it, `for k in serial(0, 64, prefetch={"B": 8}):`.
+    """
 
     var: Var
     extent: Index
     kind: Kind
     body: Stmt
+    prefetch: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,9 @@ def lines(s: Stmt) -> list[str]:
     """The text of a statement, line by line; loop/text.py reads functions of such lines back."""
     match s:
         case For(var, extent, kind, body):
-            return [f"for {var} in {kind}(0, {extent}):", *_indented(body)]
+            named = ", ".join(f'"{name}": {n}' for name, n in s.prefetch)
+            ahead = f", prefetch={{{named}}}" if named else ""
+            return [f"for {var} in {kind}(0, {extent}{ahead}):", *_indented(body)]
         case If(cond, body):
             test = str(cond) if isinstance(cond, Cond) else print_expr(cond)
             return [f"if {test}:", *_indented(body)]

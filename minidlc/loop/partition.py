@@ -96,7 +96,7 @@ def _parts(s: For, cuts: list[int], ranges: Ranges) -> list[Stmt]:
     parts: list[Stmt] = []
     for start, stop in zip([0, *cuts], [*cuts, s.extent.const], strict=True):
         body = substitute_stmt(s.body, {s.var: s.var + start}) if start else s.body
-        part = For(s.var, Index.of(stop - start), s.kind, body)
+        part = replace(s, extent=Index.of(stop - start), body=body)
         parts.append(simplify_stmt(part, ranges, drop_unit_loops=True))
     return parts
 

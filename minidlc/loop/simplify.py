@@ -172,7 +172,7 @@ class _Positions:
         body = _Positions(inner, values, self.drop).stmt(s.body)
         if body == EMPTY or (self.drop and extent == Index((), 1)):
             return body
-        return s if extent == s.extent and body is s.body else For(s.var, extent, s.kind, body)
+        return s if extent == s.extent and body is s.body else replace(s, extent=extent, body=body)
 
     def _type(self, type: TensorType) -> TensorType:
         shape = tuple(d if isinstance(d, int) else self.index(d) for d in type.shape)

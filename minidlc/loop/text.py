@@ -15,6 +15,7 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minidlc.expr.index import Cond, Index, Var
@@ -159,18 +160,32 @@ class _Statements:
         match target, iterator:
             case (
                 ast.Name(var),
-                ast.Call(ast.Name(kind), [ast.Constant(0), extent], []),
-            ) if kind in _KINDS:
+                ast.Call(ast.Name(kind), [ast.Constant(0), extent], keywords),
+            ) if kind in _KINDS and all(k.arg == "prefetch" for k in keywords):
                 self.fresh(target, var, names)
                 count = self.reader(names).index(extent)
                 inner = _Names(names.buffers, names.variables | {var})
-                return For(Var(var), count, _KINDS[kind], self.block(body, inner))
+                ahead = tuple(pair for k in keywords for pair in self.prefetch(k.value, names))
+                return For(Var(var), count, _KINDS[kind], self.block(body, inner), ahead)
             case _, ast.Call(ast.Name(kind)) if kind not in _KINDS:
                 hint = nearest(kind, _KINDS)
                 raise self.source.error(iterator, f"no kind of loop {kind!r}", "MDLC0330", hint)
             case _:
                 message = f"expected for NAME in KIND(0, extent), got {ast.unparse(iterator)}"
                 raise self.source.error(iterator, message, "MDLC0330", "loops start at 0")
+
+    def prefetch(self, node: ast.expr, names: _Names) -> Iterator[tuple[str, int]]:
+        """The buffers and distances of `prefetch={"B": 8}`."""
+        pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else [()]
+        for pair in pairs:
+            match pair:
+                case ast.Constant(str() as buffer), ast.Constant(int() as distance) if (
+                    buffer in names.buffers and distance > 0
+                ):
+                    yield buffer, distance
+                case _:
+                    message = f"no buffer and distance: {ast.unparse(node)}"
+                    raise self.source.error(node, message, "MDLC0330", 'prefetch={"B": 8}')
 
     def store(
         self, target: ast.expr, buffer: str, index: ast.expr, value: ast.expr, names: _Names

@@ -106,6 +106,10 @@ class _Scope:
     def loop(self, s: For) -> None:
         self.position(s, s.extent)
         self.known(s, s.extent)
+        for name, _ in s.prefetch:
+            if name not in self.buffers:
+                hint = nearest(name, self.buffers)
+                raise self.error(s, f"{name!r} is prefetched, but no buffer", "MDLC0452", hint)
         if s.var in self.variables or s.var.name in self.buffers:
             raise self.error(s, f"{s.var} is already bound around this loop", "MDLC0451")
         span = value_range(s.extent, self.ranges)
@@ -222,7 +226,8 @@ class _Scope:
             case Call(fn, args):
                 if fn not in FUNCTIONS or len(args) != FUNCTIONS[fn].arity:
                     raise self.ill_typed(s, e, f"{fn} of {len(args)} arguments")
-                if any(a.dtype != args[0].dtype for a in args):
+                wanted = FUNCTIONS[fn].types or (str(args[0].dtype),) * len(args)
+                if tuple(str(a.dtype) for a in args) != wanted:
                     raise self.ill_typed(s, e, f"{fn} of {', '.join(str(a.dtype) for a in args)}")
             case Reduce():
                 raise self.error(s, f"a reduction is left: {print_expr(e)}", "MDLC0458")

@@ -2,6 +2,6 @@
 
 from minidlc.lower.kernels import LoweredKernel
 from minidlc.lower.memory import BufferRequest, plan_memory
-from minidlc.lower.program import Program, Step, lower_graph
+from minidlc.lower.program import Program, lower_graph
 
-__all__ = ["BufferRequest", "LoweredKernel", "Program", "Step", "lower_graph", "plan_memory"]
+__all__ = ["BufferRequest", "LoweredKernel", "Program", "lower_graph", "plan_memory"]

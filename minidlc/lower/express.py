@@ -45,7 +45,8 @@ def express_node(node: Node) -> Expressed:
     pairs = [(v, n) for v, n in zip(inputs, names, strict=True) if n in read]
     inputs, names = tuple(v for v, _ in pairs), tuple(n for _, n in pairs)
     _check_types(node, outputs)
-    return Expressed(Group(outputs, anchor), kind, inputs, names)
+    constants = frozenset(n for v, n in zip(inputs, names, strict=True) if isinstance(v, Constant))
+    return Expressed(Group(outputs, anchor, constants), kind, inputs, names)
 
 
 def _check_types(node: Node, outputs: tuple[Tensor, ...]) -> None:

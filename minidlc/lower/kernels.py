@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from minidlc.expr.types import TensorType, bf16, f16, u16
-from minidlc.graph import Node, Value, build, result_types
+from minidlc.expr.types import Array, TensorType, bf16, f16, u16
+from minidlc.graph import Constant, Node, Value, build, result_types
 from minidlc.loop.dependence import check_parallel
 from minidlc.loop.inside import check_inside
 from minidlc.loop.nodes import LoopFunction
 from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
+from minidlc.lower.packing import Packing
 from minidlc.ops.shape import BitCast
 from minidlc.schedules import Group, implementation, schedule_group
 from minidlc.support.errors import CompileError, LoweringError
@@ -33,8 +34,10 @@ from minidlc.te.lower import cut
 class LoweredKernel:
     """One kernel before code generation.
 
-    Parameters of `loops` are the `inputs` (graph values) and then the results, in order. An op
-    that writes its loops itself has neither `group` nor `schedule`.
+    Parameters of `loops` are the `inputs` (graph values) and then the results, in order. `reads`
+    are the values of the model that it needs: where a weight was packed at compile time it stands
+    there, and the packed constant in `inputs`. An op that writes its loops itself has neither
+    `group` nor `schedule`.
     """
 
     name: str
@@ -44,6 +47,7 @@ class LoweredKernel:
     kind: str
     schedule: Schedule | None
     loops: LoopFunction
+    reads: tuple[Value, ...]
     implementation: str = ""  # name of the one chosen for the kind
 
     @property
@@ -56,45 +60,73 @@ class LoweredKernel:
         """True if it only copies a value: into an output, or into the state of a loop."""
         return self.origin in self.inputs
 
+    def with_inputs(self, others: Mapping[Constant, Constant]) -> LoweredKernel:
+        """The kernel with other constants of the same elements."""
+        inputs = tuple(others.get(v, v) if isinstance(v, Constant) else v for v in self.inputs)
+        return self if inputs == self.inputs else replace(self, inputs=inputs)
+
+    def arrays(self, values: Mapping[Value, Array]) -> dict[str, Array]:
+        """An array for each parameter that is read, by name; `values` need not hold constants."""
+        return {
+            p.name: v.array if isinstance(v, Constant) else values[v]
+            for p, v in zip(self.loops.params, self.inputs, strict=False)
+        }
+
     @property
     def results(self) -> tuple[TensorType, ...]:
         """Types of the results, in order."""
         return tuple(p.type for p in self.loops.params[len(self.inputs) :])
 
 
-def lower_node(node: Node, name: str, target: Target, *, fast: bool) -> LoweredKernel:
-    """Express, schedule and lower one node; `fast=False` leaves the plain loops."""
+def lower_node(
+    node: Node, name: str, target: Target, *, fast: bool, packing: Packing | None = None
+) -> LoweredKernel:
+    """Express, schedule and lower one node; `fast=False` leaves the plain loops.
+
+    Constants that the schedule prepacks are packed here, unless `packing` has them already.
+    """
     if hasattr(type(node.op), "loops"):
         return _written_by_op(node, name)
-    return _lower(express_node(node), node, name, target, fast)
+    return _lower(express_node(node), node, name, target, fast, packing or Packing())
 
 
 def lower_copy(value: Value, name: str, target: Target, *, fast: bool) -> LoweredKernel:
     """A kernel that copies a value into an output; f16 and bf16 as bits: a NaN keeps its own."""
     halves = isinstance(value.type, TensorType) and value.type.dtype in (f16, bf16)
     source = build(BitCast(u16), [value]) if halves else value
-    return _lower(express_copy(source), value, name, target, fast)
+    return _lower(express_copy(source), value, name, target, fast, Packing())
 
 
 def _lower(
-    expressed: Expressed, origin: Value, name: str, target: Target, fast: bool
+    expressed: Expressed, origin: Value, name: str, target: Target, fast: bool, packing: Packing
 ) -> LoweredKernel:
     group = expressed.group
     kind = expressed.kind if fast else "plain"
+    values = dict(zip(expressed.names, expressed.inputs, strict=True))
     try:
         chosen = implementation(kind, group, target)
         if not overridden(f"schedule.{kind}"):  # a reader's schedule gets the ops' own expressions
-            group = chosen.variant(group)
-        params = (*expressed.names, *(t.name for t in group.outputs))
-        sch = create_schedule(group.outputs, checked=False)
+            group = replace(chosen.variant(group), constants=group.constants)
+        sch = create_schedule(group.outputs, constants=group.constants, checked=False)
         schedule_group(sch, group, kind, target)
-        loops = lower(sch, name=name, params=params)
+        values = _packed(sch, values, name, packing)
         outputs = {t.name: t.type for t in group.outputs}
-        _check(loops, dict(zip(expressed.names, expressed.inputs, strict=True)), outputs)
+        loops = lower(sch, name=name, params=(*values, *outputs))
+        _check(loops, values, outputs)
     except CompileError as e:
         raise e.at(origin.loc) from None
-    inputs = expressed.inputs
-    return LoweredKernel(name, origin, inputs, group, kind, sch, loops, chosen.name)
+    inputs, reads = tuple(values.values()), expressed.inputs
+    return LoweredKernel(name, origin, inputs, group, kind, sch, loops, reads, chosen.name)
+
+
+def _packed(
+    sch: Schedule, values: dict[str, Value], name: str, packing: Packing
+) -> dict[str, Value]:
+    """What the loops are given: `values`, constants packed where the schedule says so."""
+    if not sch.state.prepacked():
+        return values
+    known = values | packing.constants(sch.lower_init(name), values)
+    return {p.name: known[p.name] for p in sch.state.part(sch.state.outputs).placeholders}
 
 
 def _written_by_op(node: Node, name: str) -> LoweredKernel:
@@ -117,7 +149,7 @@ def _written_by_op(node: Node, name: str) -> LoweredKernel:
         )
     except CompileError as e:
         raise e.at(node.loc) from None
-    return LoweredKernel(name, node, given, None, "loops", None, loops)
+    return LoweredKernel(name, node, given, None, "loops", None, loops, given)
 
 
 def _check(

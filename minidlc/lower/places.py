@@ -21,7 +21,7 @@ from minidlc.expr.types import Array, TensorType
 from minidlc.graph import Constant, Graph, Input, Node, Value
 from minidlc.lower.memory import BufferRequest
 from minidlc.ops.movement import GetItem
-from minidlc.runtime.memory import ALIGNMENT
+from minidlc.runtime.memory import ALIGNMENT, aligned
 from minidlc.runtime.plan import MemoryPlan
 
 Slot = tuple[Value, int]  # a root value and which of its results
@@ -64,20 +64,24 @@ class Memory:
 
     def block(self) -> tuple[Array, list[int]]:
         """All constants in one array of bytes, and where each begins; equal ones stored once."""
-        by_content: dict[tuple[TensorType, bytes], int] = {}
-        parts: list[bytes] = []
+        by_content: dict[tuple[TensorType, str], int] = {}
         offsets: list[int] = []
         size = 0
         for constant in self.constants:
-            data = constant.array.tobytes()
-            key = (constant.type, data)
+            key = (constant.type, constant.sha256)
             if key not in by_content:
                 by_content[key] = size
-                padding = -len(data) % ALIGNMENT
-                parts += [data, bytes(padding)]
-                size += len(data) + padding
+                size += -(-constant.array.nbytes // ALIGNMENT) * ALIGNMENT
             offsets.append(by_content[key])
-        return np.frombuffer(b"".join(parts), np.uint8), offsets
+        whole = aligned(size, zero=True)
+        block = whole[:size]
+        for constant, start in zip(self.constants, offsets, strict=True):
+            bytes = constant.array.reshape(-1).view(np.uint8)
+            block[start : start + bytes.size] = bytes
+        for array in (block, whole, whole.base):
+            assert array is not None
+            array.flags.writeable = False
+        return block, offsets
 
 
 def resolved(operand: Operand, plan: MemoryPlan, constants: Sequence[int]) -> Operand:

@@ -28,9 +28,11 @@ from minidlc.codegen.control import (
 )
 from minidlc.expr.types import Array
 from minidlc.graph import Constant, Graph, Input, Node, Value, bodies, result_types, tensor_type
+from minidlc.loop.interpret import interpret
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
 from minidlc.lower.lifetimes import check_lifetimes
 from minidlc.lower.memory import plan_memory
+from minidlc.lower.packing import Packing, RunLoops
 from minidlc.lower.places import NOWHERE, Memory, Places, resolved
 from minidlc.lower.positions import range_checks
 from minidlc.ops.control_flow import If, Loop
@@ -41,13 +43,6 @@ from minidlc.support.names import Names, identifier
 from minidlc.target import Target
 
 _SOON = 1 << 16  # runs: a loop that cannot have more does not ask whether to stop
-
-
-@dataclass(frozen=True)
-class Step(KernelCall):
-    """A call of a kernel by its name, and the kernel."""
-
-    kernel: LoweredKernel = field(kw_only=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -88,21 +83,26 @@ def lower_graph(
     fast: bool,
     max_bytes: int,
     workspace_bytes: Callable[[LoweredKernel], int],
+    run_loops: RunLoops = interpret,
 ) -> Program:
     """Lower every node, plan the memory, place the operands.
 
-    `workspace_bytes` says how much scratch a kernel needs (code generation knows). Raises
+    `workspace_bytes` says how much scratch a kernel needs (code generation knows), `run_loops`
+    runs the loops that pack constants. Raises
     LoweringError (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`, CallError
     (MDLC0909) for a constant position that is out of range.
     """
     _require_static(graph)
-    builder = _Builder(target, fast, workspace_bytes, len(graph.outputs))
+    status, packing = len(graph.outputs), Packing.of(graph, run_loops)
+    builder = _Builder(target, fast, workspace_bytes, status, packing)
     inputs = {i: Operand("input", k) for k, i in enumerate(graph.inputs)}
     outputs = [Operand("output", k) for k in range(len(graph.outputs))]
     _, steps = builder.graph(graph, inputs, outputs)
     memory = builder.memory
     check_lifetimes(steps, memory.requests, {k.name: len(k.inputs) for k in builder.kernels})
     constants, offsets = memory.block()
+    packed = packing.within(constants, dict(zip(memory.constants, offsets, strict=True)))
+    kernels = tuple(kernel.with_inputs(packed) for kernel in builder.kernels)
     plan = plan_memory(memory.requests, max_bytes, constants.nbytes)
 
     def place(operand: Operand) -> Operand:
@@ -111,7 +111,7 @@ def lower_graph(
     return Program(
         graph,
         placed(steps, place),
-        tuple(builder.kernels),
+        kernels,
         plan,
         constants,
         tuple(builder.checks),
@@ -140,6 +140,7 @@ class _Builder:
     fast: bool
     workspace_bytes: Callable[[LoweredKernel], int]
     status: int  # number of the output array that takes what checks find
+    packing: Packing
     memory: Memory = field(default_factory=Memory)
     names: Names = field(default_factory=Names)
     kernels: list[LoweredKernel] = field(default_factory=list[LoweredKernel])
@@ -183,16 +184,16 @@ class _Builder:
     def lowered(self, node: Node) -> LoweredKernel:
         """A node as a kernel with a name of its own."""
         name = self.names.fresh(identifier(node.name))
-        return lower_node(node, name, self.target, fast=self.fast)
+        return lower_node(node, name, self.target, fast=self.fast, packing=self.packing)
 
-    def copy(self, value: Value, source: Operand, to: Operand) -> Step:
+    def copy(self, value: Value, source: Operand, to: Operand) -> KernelCall:
         """Copy the bytes of a value from one place to another."""
         name = self.names.fresh(identifier(f"copy_{value.name}"))
         return self.step(lower_copy(value, name, self.target, fast=self.fast), [source], [to])
 
     def step(
         self, kernel: LoweredKernel, inputs: Sequence[Operand], results: Sequence[Operand]
-    ) -> Step:
+    ) -> KernelCall:
         """One kernel call, at a time of its own."""
         operands = tuple(map(self.memory.use, (*inputs, *results)))
         scratch = self.workspace_bytes(kernel)
@@ -201,7 +202,7 @@ class _Builder:
             workspace = self.memory.buffer(f"{kernel.name}.workspace", scratch)
         self.memory.time += 1
         self.kernels.append(kernel)
-        return Step(kernel.name, operands, workspace, kernel=kernel)
+        return KernelCall(kernel.name, operands, workspace)
 
     def branch(self, node: Node, op: If, places: Places) -> Branch:
         """Both branches write the same results. They never run together, so they share scratch."""

@@ -20,6 +20,7 @@ from minidlc.ops import (
     arg_reduction,
     attention,
     binary,
+    blocked,
     checks,
     composite_reduction,
     control_flow,
@@ -49,6 +50,7 @@ from minidlc.ops import (
     slicing,
     topk,
     unary,
+    vector_norm,
 )
 from minidlc.support.errors import nearest
 
@@ -62,6 +64,7 @@ FAMILIES = (
     matmul,
     conv,
     conv_transpose,
+    blocked,
     pool,
     pool_indices,
     reduction,
@@ -72,6 +75,7 @@ FAMILIES = (
     topk,
     norm,
     normalization,
+    vector_norm,
     shape,
     slicing,
     padding,

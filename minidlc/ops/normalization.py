@@ -11,23 +11,28 @@ chapter 01_graph_ir.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from minidlc.expr.index import Index
+from minidlc.expr.nodes import Expr, call, const
 from minidlc.expr.types import Dim, TensorType
 from minidlc.graph.graph import Value, apply, tensor_type
-from minidlc.graph.op import Example, Op, OpKind, register_op
+from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed, scalar
-from minidlc.ops.elementwise import widened
+from minidlc.ops.elementwise import axis_names, broadcast_index, load, to, widened
+from minidlc.ops.reduction import reduce_over
 from minidlc.ops.rules import Values
+from minidlc.te import tensor as te
+from minidlc.te.tensor import Tensor, compute
 
 ELEMENTS = ("f64", "f16", "bf16")
 
 
-def _mean(x: Values, axes: tuple[int, ...]) -> Values:
+def mean_over(x: Values, axes: tuple[int, ...]) -> Values:
     """NumPy: the mean over axes, which stay as ones."""
     count = math.prod(x.shape[a] for a in axes)
     return np.sum(x, axis=axes, keepdims=True, dtype=x.dtype) / x.dtype.type(count)
@@ -35,15 +40,45 @@ def _mean(x: Values, axes: tuple[int, ...]) -> Values:
 
 def _standardized(x: Values, axes: tuple[int, ...], epsilon: float) -> Values:
     """NumPy: mean 0 and variance 1 over axes."""
-    distance = x - _mean(x, axes)
-    return distance / np.sqrt(_mean(distance * distance, axes) + x.dtype.type(epsilon))
+    distance = x - mean_over(x, axes)
+    return distance / np.sqrt(mean_over(distance * distance, axes) + x.dtype.type(epsilon))
 
 
-def standardized(x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    """Graph side of `_standardized`."""
-    distance = x - apply("mean", x, axes=axes)
-    variance = apply("mean", distance * distance, axes=axes)
-    return distance / apply("sqrt", variance + epsilon)
+def _standardizing(
+    x: Tensor, axes: tuple[int, ...], epsilon: float, name: str, *, centred: bool = True
+) -> Callable[[tuple[Index, ...]], Expr]:
+    """Tensor expressions of `_standardized`: the element at an index; not `centred`, the mean is 0.
+
+    What there is one of a row keeps a 1 for each of the axes.
+    """
+    count = math.prod(x.shape[a] for a in axes)
+
+    def row(index: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(Index.of(0) if d in axes else e for d, e in enumerate(index))
+
+    def mean_of(total: Tensor, index: tuple[Index, ...]) -> Expr:
+        return total[index] / const(count, total.dtype)
+
+    def distance(index: tuple[Index, ...]) -> Expr:
+        return load(x, index) - mean[row(index)] if centred else load(x, index)
+
+    def square(*index: Index) -> Expr:
+        value = distance(index)
+        return value * value
+
+    def deviation(*index: Index) -> Expr:
+        return call("sqrt", mean_of(variance, index) + epsilon)
+
+    total = reduce_over(x, axes, True, te.sum, f"{name}_sum")
+    mean = compute(total.shape, lambda *i: mean_of(total, i), f"{name}_mean", axes=total.axes)
+    squares = compute(x.shape, square, f"{name}_squares", axes=total.axes)
+    variance = reduce_over(squares, axes, True, te.sum, f"{name}_variance")
+    root = compute(variance.shape, deviation, f"{name}_deviation", axes=variance.axes)
+    return lambda index: distance(index) / root[row(index)]
+
+
+def _scaled(value: Expr, scale: Expr, bias: Expr | None = None) -> Expr:
+    return value * scale if bias is None else value * scale + bias
 
 
 def _column(v: Values, rank: int) -> Values:
@@ -92,9 +127,18 @@ class Normalization(Op):
         return tuple(range(rules.axis(self, axis, rank), rank))
 
 
+@dataclass(frozen=True)
+class RowNorm(Normalization):
+    """Base of those that are one kernel: rows standardized, then scaled."""
+
+    kind = OpKind.COMPILED
+    pattern = Pattern.REDUCTION
+    schedule = "norm"
+
+
 @register_op
 @dataclass(frozen=True)
-class LayerNorm(Normalization):
+class LayerNorm(RowNorm):
     """layer_norm(x, scale, bias) = (x - m) / sqrt(v + epsilon) * scale + bias.
 
     m and v are mean and variance over the axes from `axis` to the last. scale and bias (may be
@@ -121,10 +165,15 @@ class LayerNorm(Normalization):
         y = _standardized(widened(x), axes, self.epsilon) * widened(scale)
         return (y if bias is None else y + widened(bias)).astype(x.dtype, copy=False)
 
-    def decompose(self, x: Value, scale: Value, bias: Value | None = None) -> Value:
-        axes = self.last_axes(self.axis, tensor_type(x).rank)
-        y = standardized(in_wide(x), axes, self.epsilon) * in_wide(scale)
-        return narrowed(y if bias is None else y + in_wide(bias), x)
+    def compute(self, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+        axes = self.last_axes(self.axis, len(x.shape))
+        standard = _standardizing(x, axes, self.epsilon, self.name)
+
+        def element(*index: Index) -> Expr:
+            terms = (load(t, broadcast_index(t.shape, index, x.shape)) for t in (scale, bias) if t)
+            return to(x.dtype, _scaled(standard(index), *terms))
+
+        return compute(x.shape, element, self.name, axes=axis_names(len(x.shape)))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -146,7 +195,7 @@ class LayerNorm(Normalization):
 
 @register_op
 @dataclass(frozen=True)
-class RmsNorm(Normalization):
+class RmsNorm(RowNorm):
     """rms_norm(x, scale) = x / sqrt(mean of x * x + epsilon) * scale.
 
     The mean is over the axes from `axis` to the last; scale broadcasts to x.
@@ -164,13 +213,18 @@ class RmsNorm(Normalization):
 
     def reference(self, x: Values, scale: Values) -> Values:
         v, axes = widened(x), self.last_axes(self.axis, x.ndim)
-        root = np.sqrt(_mean(v * v, axes) + v.dtype.type(self.epsilon))
+        root = np.sqrt(mean_over(v * v, axes) + v.dtype.type(self.epsilon))
         return (v / root * widened(scale)).astype(x.dtype, copy=False)
 
-    def decompose(self, x: Value, scale: Value) -> Value:
-        v, axes = in_wide(x), self.last_axes(self.axis, tensor_type(x).rank)
-        root = apply("sqrt", apply("mean", v * v, axes=axes) + self.epsilon)
-        return narrowed(v / root * in_wide(scale), x)
+    def compute(self, x: Tensor, scale: Tensor) -> Tensor:
+        axes = self.last_axes(self.axis, len(x.shape))
+        standard = _standardizing(x, axes, self.epsilon, self.name, centred=False)
+
+        def element(*index: Index) -> Expr:
+            factor = load(scale, broadcast_index(scale.shape, index, x.shape))
+            return to(x.dtype, standard(index) * factor)
+
+        return compute(x.shape, element, self.name, axes=axis_names(len(x.shape)))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -187,7 +241,7 @@ class RmsNorm(Normalization):
 
 @register_op
 @dataclass(frozen=True)
-class InstanceNorm(Normalization):
+class InstanceNorm(RowNorm):
     """instance_norm(x, scale, bias)[n, c, …] = (x - m) / sqrt(v + epsilon) * scale[c] + bias[c].
 
     m and v are mean and variance over the spatial axes, those after n and c.
@@ -206,10 +260,15 @@ class InstanceNorm(Normalization):
         y = y * _column(scale, x.ndim) + _column(bias, x.ndim)
         return y.astype(x.dtype, copy=False)
 
-    def decompose(self, x: Value, scale: Value, bias: Value) -> Value:
-        rank = tensor_type(x).rank
-        y = standardized(in_wide(x), tuple(range(2, rank)), self.epsilon)
-        return narrowed(y * _as_column(scale, rank) + _as_column(bias, rank), x)
+    def compute(self, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        axes = tuple(range(2, len(x.shape)))
+        standard = _standardizing(x, axes, self.epsilon, self.name)
+
+        def element(*index: Index) -> Expr:
+            terms = (load(t, index[1:2]) for t in (scale, bias))
+            return to(x.dtype, _scaled(standard(index), *terms))
+
+        return compute(x.shape, element, self.name, axes=axis_names(len(x.shape)))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -260,7 +319,8 @@ class GroupNorm(Normalization):
             rest = rest * dim
         groups = _sizes((shape[0], self.num_groups, rest // self.num_groups))
         grouped = apply("reshape", in_wide(x), shape=groups)
-        y = standardized(grouped, (2,), self.epsilon)
+        one = scalar(1, tensor_type(grouped).dtype)
+        y = apply("layer_norm", grouped, one, epsilon=self.epsilon)
         y = apply("reshape", y, shape=_sizes(shape))
         rank = len(shape)
         return narrowed(y * _as_column(scale, rank) + _as_column(bias, rank), x)
@@ -284,93 +344,3 @@ def _sizes(shape: Sequence[Dim]) -> tuple[int, ...]:
 def _inputs(shape: tuple[int, ...], element: str = "f32") -> tuple[Values, ...]:
     scale, bias = (samples.array(shape[1:2], element, seed=n) for n in (1, 2))
     return samples.array(shape, element), scale, bias
-
-
-@register_op
-@dataclass(frozen=True)
-class LpNormalization(Normalization):
-    """lp_normalization(x) = x / norm, 0 where the norm is 0.
-
-    The norm along `axis` is the sum of |x| (p = 1) or the root of the sum of x * x (p = 2).
-    """
-
-    onnx = "LpNormalization"
-    axis: int = -1
-    p: int = 2
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        rules.elements(self, "float", x)
-        rules.axis(self, self.axis, x.rank)
-        if self.p not in (1, 2):
-            rules.fail(self, f"p must be 1 or 2, got {self.p}", rules.RANGE)
-        return x
-
-    def reference(self, x: Values) -> Values:
-        v = widened(x)
-        total = np.sum(np.abs(v) ** self.p, axis=self.axis, keepdims=True, dtype=v.dtype)
-        norm = total if self.p == 1 else np.sqrt(total)
-        return np.where(norm == 0, 0, v / norm).astype(x.dtype)
-
-    def decompose(self, x: Value) -> Value:
-        v = in_wide(x)
-        norm = apply("reduce_l1" if self.p == 1 else "reduce_l2", v, axes=(self.axis,))
-        zero = scalar(0, tensor_type(v).dtype)
-        return narrowed(apply("where", apply("equal", norm, zero), zero, v / norm), x)
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        """Both norms, every axis, a norm of 0, special values, element types."""
-        x = samples.array((2, 3, 4))
-        for p in (1, 2):
-            for axis in (0, 1, 2, -1):
-                yield Example(cls(axis, p), (x,))
-            special = np.array([[0, 0], [-0.0, 3], [np.nan, 1], [np.inf, 1]], np.float32)
-            yield Example(cls(p=p), (special,))
-            for element in ELEMENTS:
-                yield Example(
-                    cls(p=p), (samples.array((3, 5), element),), **samples.tolerance(element)
-                )
-
-
-@register_op
-@dataclass(frozen=True)
-class MeanVarianceNormalization(Normalization):
-    """mean_variance_normalization(x) = (x - m) / (s + 1e-9).
-
-    m and s are mean and standard deviation over `axes`, by default all but the channels of an
-    image; where all elements are equal the result is 0. No axes at all are refused: engines
-    disagree whether they mean every axis.
-    """
-
-    onnx = "MeanVarianceNormalization"
-    axes: tuple[int, ...] = (0, 2, 3)
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        rules.elements(self, "float", x)
-        if not rules.axes(self, self.axes, x.rank):
-            rules.fail(self, "axes must name an axis, got ()", rules.RANGE)
-        return x
-
-    def reference(self, x: Values) -> Values:
-        v, axes = widened(x), rules.axes(self, self.axes, x.ndim)
-        distance = v - _mean(v, axes)
-        deviation = np.sqrt(_mean(distance * distance, axes))
-        return (distance / (deviation + v.dtype.type(1e-9))).astype(x.dtype, copy=False)
-
-    def decompose(self, x: Value) -> Value:
-        v = in_wide(x)
-        distance = v - apply("mean", v, axes=self.axes)
-        deviation = apply("sqrt", apply("mean", distance * distance, axes=self.axes))
-        return narrowed(distance / (deviation + 1e-9), x)
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        """The default axes, others, equal elements, element types."""
-        yield Example(cls(), (samples.array((2, 3, 4, 5)),), 1e-5, 1e-5)
-        for axes in ((0,), (-1,), (0, 1), (0, 1, 2)):
-            yield Example(cls(axes), (samples.array((4, 3, 5)),), 1e-5, 1e-5)
-        yield Example(cls((1,)), (np.full((2, 4), 7, np.float32),))
-        for element in ELEMENTS:
-            yield Example(
-                cls((1,)), (samples.array((3, 5), element),), **samples.tolerance(element)
-            )

@@ -20,8 +20,7 @@ from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, const, select
 from minidlc.expr.types import DType, TensorType, dtype, i64, u64
-from minidlc.graph.graph import Value, apply
-from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
+from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, load, rounded, to, widened
 from minidlc.ops.rules import Values
@@ -211,7 +210,7 @@ class Softmax(Op):
     """
 
     onnx = "Softmax"
-    pattern = Pattern.OPAQUE
+    pattern = Pattern.REDUCTION
     schedule = "softmax"
     axis: int = -1
 
@@ -238,7 +237,7 @@ class Softmax(Op):
             return index[:axis] + index[axis + 1 :]
 
         def exponential(*index: Index) -> Expr:
-            return to(x.dtype, call("exp", load(x, index) - largest[row(index)]))
+            return to(x.dtype, call("exp_negative", load(x, index) - largest[row(index)]))
 
         def quotient(*index: Index) -> Expr:
             exact = total[row(index)]
@@ -276,7 +275,8 @@ class LogSoftmax(Op):
     """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max of x[j]."""
 
     onnx = "LogSoftmax"
-    kind = OpKind.COMPOSITE
+    pattern = Pattern.REDUCTION
+    schedule = "softmax"
     axis: int = -1
 
     def type_rule(self, x: TensorType) -> TensorType:
@@ -290,9 +290,30 @@ class LogSoftmax(Op):
         total = np.sum(np.exp(shifted), axis=self.axis, keepdims=True)
         return (shifted - np.log(total)).astype(x.dtype)
 
-    def decompose(self, x: Value) -> Value:
-        shifted = x - apply("max", x, axes=(self.axis,))
-        return shifted - apply("log", apply("sum", apply("exp", shifted), axes=(self.axis,)))
+    def compute(self, x: Tensor) -> Tensor:
+        rank = len(x.shape)
+        axis = rules.axis(self, self.axis, rank)
+        names = axis_names(rank)
+
+        def row(index: tuple[Index, ...]) -> tuple[Index, ...]:
+            return index[:axis] + index[axis + 1 :]
+
+        def shifted(index: tuple[Index, ...]) -> Expr:
+            return load(x, index) - largest[row(index)]
+
+        def exponential(*index: Index) -> Expr:
+            return call("exp_negative", shifted(index))
+
+        def difference(*index: Index) -> Expr:
+            return to(x.dtype, shifted(index) - logarithm[row(index)])
+
+        largest = reduce_over(x, (axis,), False, te.max, "log_softmax_max")
+        weights = compute(x.shape, exponential, "log_softmax_exp", axes=names)
+        total = reduce_over(weights, (axis,), False, te.sum, "log_softmax_sum")
+        logarithm = compute(
+            total.shape, lambda *i: call("log", total[i]), "log_softmax_log", axes=total.axes
+        )
+        return compute(x.shape, difference, self.name, axes=names)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

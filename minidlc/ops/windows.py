@@ -140,8 +140,17 @@ def pad_array(x: Values, pads: Sequence[int], value: float) -> Values:
     return np.pad(x, widths, constant_values=value)
 
 
-def padded(x: Tensor, pads: Sequence[int], value: float, name: str = "pad") -> Tensor:
-    """te: `x` with a border of `value` around its last axes; `x` itself if no pad is above 0."""
+def padded(
+    x: Tensor,
+    pads: Sequence[int],
+    value: float,
+    name: str = "pad",
+    axes: tuple[str, ...] | None = None,
+) -> Tensor:
+    """te: `x` with a border of `value` around its last axes; `x` itself if no pad is above 0.
+
+    `axes` names the axes: n, c and the spatial names if it is None.
+    """
     if not any(pads):
         return x
     n = len(pads) // 2
@@ -158,5 +167,6 @@ def padded(x: Tensor, pads: Sequence[int], value: float, name: str = "pad") -> T
                 inside &= where[skip + a] < x.shape[skip + a]
         return select(inside, x[tuple(where)], value)
 
-    axes = ("n", "c", *spatial_names(n)) if skip == 2 else None
+    if axes is None and skip == 2:
+        axes = ("n", "c", *spatial_names(n))
     return compute(shape, body, name, axes=axes)

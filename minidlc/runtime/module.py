@@ -5,13 +5,16 @@
     y, = m.run([x])                                 # fresh arrays
 
 One native call runs the whole model: no Python between kernels. Calls may overlap in time, each
-takes an arena of its own from a small free list. Treated in course chapter 05_codegen.
+takes a frame of its own from a small free list: an arena and the tables of addresses, so that a
+call of a small model costs microseconds. Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
@@ -21,24 +24,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minidlc.runtime import pool
-from minidlc.runtime.memory import aligned
+from minidlc.runtime.memory import ALIGNMENT, aligned
 from minidlc.runtime.native import NativeLibrary, mentions
 from minidlc.support.errors import CallError
 from minidlc.support.locations import Loc
 
 Bytes = NDArray[np.uint8]
+Arrays: TypeAlias = Sequence[NDArray[np.generic]]
 Block: TypeAlias = tuple[Bytes, int]  # memory and its address
-_KEPT_ARENAS = 4
+_KEPT_FRAMES = 4
 _PARALLEL_FOR = "minidlc_parallel_for"
+_LONG_SECONDS = 0.05  # a call that takes as long is worth interrupting
+_address_of: Callable[[Any], int] = ctypes.addressof
+_bytes_of: Callable[[Any], Any] = ctypes.c_char.from_buffer
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Name, dtype and shape of an input or output."""
+    """Name, dtype and shape of an input or output; `loc` is where the model declares it."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    loc: Loc | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
@@ -53,6 +61,35 @@ class PositionCheck:
     loc: Loc | None = None
 
 
+@dataclass
+class _Frame:
+    """Memory of one call: the arena, tables of addresses, faults, and the word that says stop."""
+
+    arena: Bytes
+    inputs: ctypes.Array[ctypes.c_void_p]
+    outputs: ctypes.Array[ctypes.c_void_p]
+    faults: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    arguments: tuple[int, ...] = ()  # of the entry
+
+    @staticmethod
+    def of(module: LoadedModule) -> _Frame:
+        """A fresh frame; behind the outputs stand faults and stop, always the same."""
+        faults, stop = np.zeros(max(1, len(module.checks)), np.int64), np.zeros(1, np.int64)
+        arena, outputs = aligned(module.arena_bytes), len(module.outputs)
+        frame = _Frame(arena, _table(len(module.inputs)), _table(outputs + 2), faults, stop)
+        frame.outputs[outputs] = address(faults)
+        frame.outputs[outputs + 1] = address(stop)
+        constants = module._constants[1]  # pyright: ignore[reportPrivateUsage]
+        tables = ctypes.addressof(frame.inputs), ctypes.addressof(frame.outputs)
+        frame.arguments = (address(arena), *tables, constants)
+        return frame
+
+
+def _table(length: int) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(1, length))()
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedModule:
     """A model ready to run.
@@ -61,7 +98,8 @@ class LoadedModule:
     `objects`; inputs and outputs are arrays of pointers. The arena must have been planned for
     `threads`; calls may use fewer. Behind the outputs stand an i64 for each of the `checks`, which
     is 0 before the call and which the entry sets where the check fails, and one i64 that the entry
-    of a `long_loops` model reads now and then: it returns soon if that is not 0.
+    looks at between kernels: it returns soon if that is not 0. `long_loops`: nobody knows how long
+    a call takes. `constants` that start on a cache line are used where they are, never written.
     """
 
     objects: tuple[bytes, ...]
@@ -73,8 +111,9 @@ class LoadedModule:
     threads: int = 1
     checks: tuple[PositionCheck, ...] = ()
     long_loops: bool = False
-    _arenas: list[Block] = field(default_factory=list[Block], init=False, repr=False)
-    _guard: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    name: str = "model"
+    _frames: list[_Frame] = field(default_factory=list[_Frame], init=False, repr=False)
+    _pace: _Pace = field(default_factory=lambda: _Pace(), init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
@@ -82,8 +121,8 @@ class LoadedModule:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_arenas", [])
-        object.__setattr__(self, "_guard", threading.Lock())
+        object.__setattr__(self, "_frames", [])
+        object.__setattr__(self, "_pace", _Pace())
 
     @cached_property
     def _native(self) -> tuple[Any, Any]:
@@ -95,13 +134,21 @@ class LoadedModule:
         kinds = [ctypes.c_void_p] * 4 + [ctypes.c_int32]
         return ctypes.CFUNCTYPE(None, *kinds)(library.address(self.entry)), library
 
+    @property
+    def constant_bytes(self) -> Bytes:
+        """The constants as bytes, where they are."""
+        raw = self.constants
+        data = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes) else np.ascontiguousarray(raw)
+        return data.reshape(-1).view(np.uint8)
+
     @cached_property
     def _constants(self) -> Block:
-        raw = self.constants
-        data = raw if isinstance(raw, bytes) else np.ascontiguousarray(raw).tobytes()
-        block = aligned(len(data))
-        block[: len(data)] = np.frombuffer(data, np.uint8)
-        return block, block.ctypes.data
+        data = self.constant_bytes
+        if not data.nbytes or data.ctypes.data % ALIGNMENT:
+            block = aligned(data.nbytes)
+            block[: data.nbytes] = data
+            data = block
+        return data, data.ctypes.data
 
     def load(self) -> LoadedModule:
         """Link the objects now instead of at the first call; returns self."""
@@ -109,10 +156,7 @@ class LoadedModule:
         return self
 
     def run(
-        self,
-        arrays: Sequence[NDArray[np.generic]],
-        threads: int | None = None,
-        out: Sequence[NDArray[np.generic]] | None = None,
+        self, arrays: Arrays, threads: int | None = None, out: Arrays | None = None
     ) -> list[NDArray[np.generic]]:
         """Run the model on arrays in input order; return its outputs in output order.
 
@@ -121,39 +165,97 @@ class LoadedModule:
         of them that is outside what it points into.
         """
         given = [_fitting(a, spec) for a, spec in zip_inputs(arrays, self.inputs)]
-        fresh = out is None
-        results = [np.empty(s.shape, s.dtype) for s in self.outputs] if fresh else list(out)
-        faults, stop = np.zeros(len(self.checks), np.int64), np.zeros(1, np.int64)
-        use = max(1, min(threads or self.threads, self.threads))
-        function, _ = self._native
-        if use > 1:
-            pool.ensure(use)
-        arena = self._take_arena()
-        pointers = _pointers(given), _pointers([*results, faults, stop])
-        call = partial(function, arena[1], *pointers, self._constants[1], use)
-        try:
-            if self.long_loops and threading.current_thread() is threading.main_thread():
-                _run_interruptibly(call, stop)
-            else:
-                call()
-        finally:
-            self._return_arena(arena)
-        for number in np.flatnonzero(faults):
-            check = self.checks[number]
-            raise CallError(check.message, loc=check.loc, hint=check.hint, code="MDLC0909")
+        results = [np.empty(s.shape, s.dtype) for s in self.outputs] if out is None else list(out)
+        frame = self._take_frame()
+        frame.inputs[: len(given)] = [address(a) for a in given]
+        frame.outputs[: len(results)] = [address(a) for a in results]
+        self._call(frame, max(1, min(threads or self.threads, self.threads)))
         return results
 
-    def _take_arena(self) -> Block:
-        with self._guard:
-            if self._arenas:
-                return self._arenas.pop()
-        block = aligned(self.arena_bytes)
-        return block, block.ctypes.data
+    @cached_property
+    def run_if_plain(self) -> Callable[[Sequence[object]], list[NDArray[np.generic]] | None]:
+        """As `run`, for arguments that need no second look: dense arrays that fit, or one dict.
 
-    def _return_arena(self, arena: Block) -> None:
-        with self._guard:
-            if len(self._arenas) < _KEPT_ARENAS:
-                self._arenas.append(arena)
+        Returns None, and nothing has happened, for everything else. Every call of a model goes
+        through here: variables of a closure are quicker than attributes.
+        """
+        names = [spec.name for spec in self.inputs]
+        wanted = [(s.shape, s.dtype, s.dtype.itemsize) for s in self.inputs]
+        returned = [(number, s.shape, s.dtype) for number, s in enumerate(self.outputs)]
+        count, empty, array_class = len(names), np.empty, np.ndarray
+
+        def run(arguments: Sequence[Any]) -> list[NDArray[np.generic]] | None:
+            if len(arguments) == 1 and type(arguments[0]) is dict:
+                named: dict[object, object] = arguments[0]  # pyright: ignore[reportUnknownVariableType]
+                if len(named) != count:
+                    return None
+                arguments = [named.get(name) for name in names]
+            if len(arguments) != count:
+                return None
+            places: list[int] = []
+            for a, (shape, dtype, size) in zip(arguments, wanted, strict=False):
+                if type(a) is not array_class or a.shape != shape:
+                    return None
+                if a.dtype is not dtype and a.dtype != dtype:
+                    return None
+                place = _dense_address(a)
+                if place is None or place % size:
+                    return None
+                places.append(place)
+            frame = self._take_frame()
+            frame.inputs[:count] = places
+            results: list[NDArray[np.generic]] = []
+            for number, shape, dtype in returned:
+                fresh = empty(shape, dtype)
+                frame.outputs[number] = address(fresh)
+                results.append(fresh)
+            self._call(frame, self.threads)
+            return results
+
+        return run
+
+    def _call(self, frame: _Frame, threads: int) -> None:
+        """The native call of a frame with addresses, and what it found; gives the frame back."""
+        if threads > 1:
+            pool.ensure(threads)
+        if self.checks:
+            frame.faults[:] = 0
+        function, _ = self._native
+        if self._pace.seconds <= _LONG_SECONDS and not self.long_loops:
+            function(*frame.arguments, threads)
+        else:
+            self._call_patiently(function, frame, threads)  # if interrupted, it is not used again
+        if self.checks:
+            self._look_for_faults(frame)
+        if len(self._frames) < _KEPT_FRAMES:
+            self._frames.append(frame)
+
+    def _take_frame(self) -> _Frame:
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return _Frame.of(self)
+
+    def _call_patiently(self, function: Any, frame: _Frame, threads: int) -> None:
+        """The native call where it may take long: the main thread can be interrupted in it."""
+        if threading.current_thread() is not threading.main_thread():
+            function(*frame.arguments, threads)
+            return
+        start = time.perf_counter()
+        _run_interruptibly(partial(function, *frame.arguments, threads), frame.stop)
+        self._pace.seconds = time.perf_counter() - start
+
+    def _look_for_faults(self, frame: _Frame) -> None:
+        for number in np.flatnonzero(frame.faults):
+            check = self.checks[number]
+            raise CallError(check.message, loc=check.loc, hint=check.hint, code="MDLC0909")
+
+
+@dataclass
+class _Pace:
+    """How long the last call took that was timed; nobody knows before the first."""
+
+    seconds: float = math.inf
 
 
 def _run_interruptibly(call: Callable[[], object], stop: NDArray[np.int64]) -> None:
@@ -163,19 +265,24 @@ def _run_interruptibly(call: Callable[[], object], stop: NDArray[np.int64]) -> N
     loops, and waited for. A thread costs a call part of a millisecond.
     """
     done = threading.Event()  # a join that a signal interrupts takes the thread for ended
+    claim = threading.Lock()  # who takes it says if the call is made at all
 
     def work() -> None:
-        try:
-            call()
-        finally:
-            done.set()
+        if claim.acquire(blocking=False):
+            try:
+                call()
+            finally:
+                done.set()
 
     raised: BaseException | None = None  # by a signal's handler
     try:
         threading.Thread(target=work, daemon=True).start()
-    except RuntimeError:  # no thread could be made
-        raise
+    except RuntimeError:  # this system starts no more threads
+        call()
+        return
     except BaseException as e:
+        if claim.acquire(blocking=False):
+            raise
         stop[0], raised = 1, e
     while not done.is_set():
         try:
@@ -210,7 +317,18 @@ def _fitting(a: NDArray[np.generic], spec: ArraySpec) -> NDArray[np.generic]:
     return np.require(array, requirements=["C", "A"])
 
 
-def _pointers(arrays: list[NDArray[np.generic]]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * max(1, len(arrays)))(
-        *(a.__array_interface__["data"][0] for a in arrays)  # quicker than a.ctypes.data
-    )
+def address(array: NDArray[np.generic]) -> int:
+    """Where the elements of a dense array are."""
+    try:
+        return _address_of(_bytes_of(array))  # three times as quick as asking NumPy
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or a type of ml_dtypes
+        return int(array.__array_interface__["data"][0])
+
+
+def _dense_address(array: NDArray[np.generic]) -> int | None:
+    """The address of an array in C order; None for others."""
+    try:
+        return _address_of(_bytes_of(array))  # refuses other orders too
+    except (TypeError, ValueError, BufferError):
+        dense = array.flags.c_contiguous
+        return int(array.__array_interface__["data"][0]) if dense else None

@@ -3,11 +3,12 @@
     ensure(2)                                       # at least one worker beside the caller
     parallel_for_address()                          # what compiled code calls
 
-`minidlc_parallel_for(body, context, n, threads)` publishes the job in a *generation word*, takes
-part itself, and returns when every worker is done: under a microsecond when the workers still spin.
-Ranges are handed out by an atomic counter, so a slow core takes fewer. Workers spin a little, then
-sleep on a condition variable; a second concurrent caller, and a loop inside a loop, runs serially.
-After fork the child starts without workers; at exit they are woken and joined.
+`minidlc_parallel_for(body, context, n, threads)` publishes the job, counts up a *generation* that
+workers watch, takes part itself, and returns when all is done: about a microsecond when the workers
+still spin. Ranges are handed out by an atomic counter, so a slow core takes fewer, and a worker
+that does not come in time is not waited for. Workers spin a little, then sleep on a condition
+variable; a second concurrent caller, and a loop inside a loop, runs serially. After fork the child
+starts without workers; at exit they are woken and joined.
 Treated in course chapter 05_codegen.
 """
 

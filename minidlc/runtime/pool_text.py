@@ -1,12 +1,16 @@
 """The LLVM text of the thread pool (pool.py says what it does).
 
-State, all in globals: the generation word `sequence << 16 | workers of this job`, the job (body,
-context, n, range size), the next range, the number of workers not yet done, the number asleep.
+State, all in globals: the generation, which counts jobs; the job (body, context, n, range size,
+workers that may take part); the next range; `members`, the number of workers that are at work, with
+a high bit while no job is open; the number asleep.
 
-Why it is right: a worker reads the generation word *before* it is counted, so a job that counts it
-comes with a word it has not seen; the word names how many workers take part, so one that is late
-never joins the next job twice; sequentially consistent accesses to the word and to the number of
-sleepers mean that either the caller sees the sleeper or the sleeper sees the new word.
+Why it is right: a worker takes part only by adding itself to `members` while the job is open, and
+the caller returns only when the job is closed and has no members; so the job does not change under
+a worker, and one that comes late, because the machine is busy, is not waited for. One that saw an
+old generation may join the newest job at once, it looks at that job only. A worker reads the
+generation *before* it is counted, so a job that counts it comes with one it has not seen.
+Sequentially consistent accesses to the generation and to the number of sleepers mean that either
+the caller sees the sleeper or the sleeper sees the new generation.
 Treated in course chapter 05_codegen.
 """
 
@@ -14,6 +18,8 @@ from __future__ import annotations
 
 import platform
 import sys
+
+_CLOSED = 1 << 30  # of `members`
 
 _POSIX = """
 declare i32 @pthread_mutex_init(ptr, ptr)
@@ -88,7 +94,8 @@ _STATE = """
 @cond = internal global [128 x i8] zeroinitializer, align 64
 @generation = internal global i64 0, align 64
 @next = internal global i64 0, align 64
-@pending = internal global i32 0, align 64
+@members = internal global i32 CLOSED, align 64
+@workers = internal global i32 0, align 8
 @busy = internal global i32 0, align 64
 @count = internal global i32 0, align 64
 @sleepers = internal global i32 0, align 4
@@ -156,15 +163,10 @@ publish:
   store ptr %context, ptr @context
   store i64 %n, ptr @n
   store i64 %range, ptr @range
+  store i32 %workers, ptr @workers
   store atomic i64 0, ptr @next seq_cst, align 8
-  store atomic i32 %workers, ptr @pending seq_cst, align 4
-  %old = load atomic i64, ptr @generation seq_cst, align 8
-  %sequence = lshr i64 %old, 16
-  %following = add i64 %sequence, 1
-  %shifted = shl i64 %following, 16
-  %workers64 = zext i32 %workers to i64
-  %word = or i64 %shifted, %workers64
-  store atomic i64 %word, ptr @generation seq_cst, align 8
+  store atomic i32 0, ptr @members seq_cst, align 4
+  %old = atomicrmw add ptr @generation, i64 1 seq_cst
   %asleep = load atomic i32, ptr @sleepers seq_cst, align 4
   %must_wake = icmp sgt i32 %asleep, 0
   br i1 %must_wake, label %wake, label %work
@@ -175,12 +177,13 @@ wake:
   br label %work
 work:
   call void @run(i32 0)
+  %closing = atomicrmw or ptr @members, i32 CLOSED seq_cst
   %spins = load i32, ptr @spins
   br label %check
 check:
   %i = phi i32 [ 0, %work ], [ %i.next, %spin ], [ %i, %give ]
-  %left = load atomic i32, ptr @pending seq_cst, align 4
-  %finished = icmp eq i32 %left, 0
+  %left = load atomic i32, ptr @members seq_cst, align 4
+  %finished = icmp eq i32 %left, CLOSED
   br i1 %finished, label %out, label %again
 again:
   %i.next = add i32 %i, 1
@@ -204,7 +207,6 @@ entry:
   %first = load atomic i64, ptr @generation seq_cst, align 8
   %before = atomicrmw add ptr @count, i32 1 seq_cst
   %index = add i32 %before, 1
-  %index64 = zext i32 %index to i64
   br label %idle
 idle:
   %seen = phi i64 [ %first, %entry ], [ %word, %skip ]
@@ -242,12 +244,23 @@ job:
   %leave = icmp ne i32 %end, 0
   br i1 %leave, label %out, label %mine
 mine:
-  %workers = and i64 %word, 65535
-  %takes_part = icmp ule i64 %index64, %workers
-  br i1 %takes_part, label %work, label %skip
+  %there = load atomic i32, ptr @members seq_cst, align 4
+  %closed = icmp sge i32 %there, CLOSED
+  br i1 %closed, label %skip, label %join
+join:
+  %with.me = add i32 %there, 1
+  %try = cmpxchg ptr @members, i32 %there, i32 %with.me seq_cst seq_cst
+  %joined = extractvalue { i32, i1 } %try, 1
+  br i1 %joined, label %member, label %mine
+member:
+  %workers = load i32, ptr @workers
+  %takes_part = icmp sle i32 %index, %workers
+  br i1 %takes_part, label %work, label %quit
 work:
   call void @run(i32 %index)
-  %done = atomicrmw sub ptr @pending, i32 1 seq_cst
+  br label %quit
+quit:
+  %others = atomicrmw sub ptr @members, i32 1 seq_cst
   br label %skip
 skip:
   br label %idle
@@ -266,7 +279,7 @@ define void @minidlc_pool_reset(i32 %spins) {
   store i32 %spins, ptr @spins
   store atomic i32 0, ptr @count seq_cst, align 4
   store atomic i32 0, ptr @sleepers seq_cst, align 4
-  store atomic i32 0, ptr @pending seq_cst, align 4
+  store atomic i32 CLOSED, ptr @members seq_cst, align 4
   store atomic i32 0, ptr @stopped seq_cst, align 4
   store atomic i32 0, ptr @busy seq_cst, align 4
   ret void
@@ -274,10 +287,7 @@ define void @minidlc_pool_reset(i32 %spins) {
 define void @minidlc_pool_stop() {
   store atomic i32 1, ptr @stopped seq_cst, align 4
   store atomic i32 0, ptr @count seq_cst, align 4
-  %old = load atomic i64, ptr @generation seq_cst, align 8
-  %shifted = add i64 %old, 65536
-  %word = and i64 %shifted, -65536
-  store atomic i64 %word, ptr @generation seq_cst, align 8
+  %old = atomicrmw add ptr @generation, i64 1 seq_cst
   call void @lock()
   call void @wake()
   call void @unlock()
@@ -292,4 +302,4 @@ def pool_text() -> str:
     pause = "call void @llvm.aarch64.hint(i32 1)" if arm else "call void @llvm.x86.sse2.pause()"
     system = _WINDOWS if sys.platform == "win32" else _POSIX
     loops = (_RUN + _PARALLEL_FOR + _WORKER).replace("PAUSE", pause)
-    return _STATE + system + loops + _CONTROL
+    return (_STATE + system + loops + _CONTROL).replace("CLOSED", str(_CLOSED))

@@ -18,7 +18,10 @@ LIBM = (
 )
 """Names of the f64 functions; the f32 ones end in `f`."""
 
-ALL = (*LIBM, *(name + "f" for name in LIBM))
+ROUNDING = ("floor", "ceil", "rint")
+"""LLVM calls these on a CPU without such an instruction (x86 before SSE4.1)."""
+
+ALL = tuple(name + end for name in (*LIBM, *ROUNDING) for end in ("", "f"))
 
 
 @cache

@@ -14,12 +14,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from minidlc.schedules.conv import schedule_conv, schedule_pool
+from minidlc.schedules.conv import has_lines, one_a_cycle, row_cost, schedule_conv, schedule_pool
+from minidlc.schedules.conv_channels import CHANNELS
+from minidlc.schedules.conv_direct import DIRECT
+from minidlc.schedules.depthwise import DEPTHWISE, POOL
+from minidlc.schedules.gemm import GEMM
+from minidlc.schedules.gemv import GEMV
 from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Implementation, Knobs, choose
 from minidlc.schedules.injective import schedule_injective
-from minidlc.schedules.matmul import schedule_matmul
-from minidlc.schedules.reduction import schedule_reduction, schedule_softmax
+from minidlc.schedules.layernorm import NORM
+from minidlc.schedules.rows import REDUCTION
+from minidlc.schedules.softmax import SOFTMAX
+from minidlc.schedules.transpose import TRANSPOSE
 from minidlc.support import extension
 from minidlc.support.errors import ScheduleError, nearest
 from minidlc.target import Target
@@ -41,12 +48,23 @@ def _without_knobs(function: ScheduleFunction) -> Callable[[Schedule, Group, Tar
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("plain", "plain", _without_knobs(plain)),
+    TRANSPOSE,
     Implementation("injective", "injective", _without_knobs(schedule_injective)),
-    Implementation("matmul", "matmul", _without_knobs(schedule_matmul)),
-    Implementation("conv", "conv", _without_knobs(schedule_conv)),
-    Implementation("pool", "pool", _without_knobs(schedule_pool)),
-    Implementation("reduction", "reduction", _without_knobs(schedule_reduction)),
-    Implementation("softmax", "softmax", _without_knobs(schedule_softmax)),
+    *GEMV,
+    *GEMM,
+    CHANNELS,
+    Implementation("conv", "conv", _without_knobs(schedule_conv), applies=has_lines, cost=row_cost),
+    DIRECT,
+    Implementation("conv_nchwc", "conv_nchwc", _without_knobs(schedule_conv), cost=one_a_cycle),
+    DEPTHWISE,
+    Implementation(
+        "depthwise_nchwc", "depthwise_nchwc", _without_knobs(schedule_pool), cost=one_a_cycle
+    ),
+    POOL,
+    Implementation("pool", "pool", _without_knobs(schedule_pool), cost=one_a_cycle),
+    *REDUCTION,
+    *SOFTMAX,
+    *NORM,
 )
 
 

@@ -15,7 +15,9 @@ A pool is the same with one channel at a time. Treated in course chapter 04_sche
 
 from __future__ import annotations
 
-from minidlc.schedules.group import Group
+from minidlc.expr.index import Var
+from minidlc.loop.regions import loads
+from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.injective import keep_at
 from minidlc.schedules.tiles import (
     accumulator,
@@ -25,9 +27,10 @@ from minidlc.schedules.tiles import (
     share_tiles,
 )
 from minidlc.target import Target
-from minidlc.te import Schedule
+from minidlc.te import Schedule, Tensor
 
 ROW_VECTORS = 2
+UNROLLED = 64  # multiply-adds in the innermost loop, at most
 
 
 def schedule_conv(sch: Schedule, group: Group, target: Target) -> None:
@@ -40,6 +43,33 @@ def schedule_conv(sch: Schedule, group: Group, target: Target) -> None:
 def schedule_pool(sch: Schedule, group: Group, target: Target) -> None:
     """One channel at a time, vectors along the output row, the running value in registers."""
     _window(sch, group, target, 1)
+
+
+def one_a_cycle(group: Group, target: Target) -> float:
+    """Cycles at one multiply-add each: what runs where no faster way applies."""
+    assert group.anchor is not None
+    return work(group.anchor)
+
+
+def has_lines(group: Group, target: Target) -> bool:
+    """True if the anchor has the axes of the result: no other expressions were put in its place."""
+    return group.anchor is not None and group.anchor.shape == group.last.shape
+
+
+def row_cost(group: Group, target: Target) -> float:
+    """Cycles of `schedule_conv`: whole vectors of each line, and gathers where a stride is."""
+    anchor = group.anchor
+    assert anchor is not None
+    width, lanes = max(1, group.last.shape[-1]), target.lanes(anchor.dtype.bits)
+    unrolled = anchor.reduce_axes[-1][1] > 1
+    step = (0.8 if unrolled else 1.1) if _is_contiguous(anchor) else 3.0
+    return work(anchor) / width * -(-width // lanes) * step
+
+
+def _is_contiguous(anchor: Tensor) -> bool:
+    assert anchor.body is not None
+    column = Var(anchor.axes[-1])
+    return all(e.index[-1].coefficient(column) in (0, 1) for e in loads(anchor.body) if e.index)
 
 
 def _row_vectors(group: Group, target: Target) -> int:
@@ -64,4 +94,5 @@ def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:
     trips = (last.shape[0], -(-last.shape[1] // tile), *last.shape[2:-1])
     share_tiles(sch, group, (batch, oo, *lines), trips)
     keep_at(sch, kept, last, wo, target, unrolled=True)
-    hold_in_registers(sch, group, sums, wo, (anchor.axes[1],), lanes)
+    steps = largest_divisor(anchor.reduce_axes[-1][1], max(1, UNROLLED // (tile * vectors)))
+    hold_in_registers(sch, group, sums, wo, (anchor.axes[1],), lanes, steps=steps)

@@ -17,10 +17,14 @@ from minidlc.te.tensor import Tensor, stages
 
 @dataclass(frozen=True)
 class Group:
-    """Outputs of a kernel and the stage its schedule is built around (None: all pointwise)."""
+    """Outputs of a kernel and the stage its schedule is built around (None: all pointwise).
+
+    `constants` names the placeholders that are known at compile time: copies can be prepacked.
+    """
 
     outputs: tuple[Tensor, ...]
     anchor: Tensor | None = None
+    constants: frozenset[str] = frozenset()
 
     @property
     def last(self) -> Tensor:

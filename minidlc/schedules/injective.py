@@ -1,36 +1,48 @@
-"""Pointwise kernels: elementwise chains, broadcasts, transposes, copies.
+"""Pointwise kernels: elementwise chains, broadcasts, copies.
 
     schedule_injective(sch, group, target)
 
-    plain               inlined                      vectorised
-    for i, j: t = x+y   for i, j: z = max(x+y, 0)    for i: for jo: for ji in vectorized: z[…] = …
-    for i, j: z = …
+    step             memory traffic of a chain of n ops     what it does
+    naive            n loads and n stores an element        one pass over memory for each op
+    inline           1 load, 1 store                        one pass in all
+    collapse         the same                               rows of 10 or 49 become one long row
+    vectorise        … / lanes                              one instruction, `lanes` elements
+    unroll           the same                               four vectors at a time, if the constants
+                                                            of a polynomial leave registers for them
 
-Inlining turns n passes over memory into one; the vector loop then does `lanes` elements at a time.
+Axes are collapsed where all that is read lies one after another in memory; a bias of one value a
+channel leaves the channels a loop of their own. Transposes are in transpose.py.
 Treated in course chapter 04_schedule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from minidlc.expr.index import Index, Var
-from minidlc.expr.nodes import Load
+from minidlc.expr.nodes import Call, Load
 from minidlc.expr.walk import values_in, walk
 from minidlc.loop.nodes import Kind
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, work
+from minidlc.schedules.offsets import body_of, runs_on, vector_lanes
+from minidlc.support.names import Names
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
 PARALLEL_WORK = 1 << 16  # elements: below about ten microseconds a fork costs more than it gains
 INLINE_NODES = 64  # an expression of more nodes that is read twice is stored, not repeated
+PIECES = 32  # of a parallel loop: enough for many cores, and for cores of unequal speed
 
 
 def schedule_injective(sch: Schedule, group: Group, target: Target) -> None:
-    """Inline everything into the outputs and vectorise their rows."""
+    """Inline everything into the outputs and stream through them."""
     kept = inline_pointwise(sch, group.intermediate())
+    if not kept:
+        for output in group.outputs:
+            stream(sch, output, target)
+        return
     for output in group.outputs:
         vectorize_rows(sch, output, target)
     last = group.last
@@ -39,12 +51,66 @@ def schedule_injective(sch: Schedule, group: Group, target: Target) -> None:
         keep_at(sch, kept, last, row, target)
 
 
-def inline_pointwise(sch: Schedule, stages: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def stream(sch: Schedule, stage: Tensor, target: Target) -> None:
+    """One pass over a stage: long rows, several vectors at a time, shared by threads."""
+    if not stage.axes or 0 in stage.shape:
+        return
+    outer, row, length = collapse(sch, stage)
+    lanes = vector_lanes(sch, stage, target)
+    vectors = vectors_in_flight(sch, stage, target)
+    many = work(stage) >= PARALLEL_WORK
+    if many and math.prod(outer.values()) < PIECES:
+        step = vectors * lanes
+        block = -(-length // (PIECES * step)) * step
+        piece, row = sch[stage].split(row, block, names=(f"{row}b", f"{row}r"))
+        outer, length = {**outer, piece: -(-length // block)}, min(block, length)
+    vectorize_row(sch, stage, row, length, lanes, vectors)
+    if many:
+        fuse_and_share(sch, stage, tuple(outer), tuple(outer.values()), PIECES)
+
+
+def collapse(
+    sch: Schedule, stage: Tensor, axes: Sequence[str] | None = None
+) -> tuple[dict[str, int], str, int]:
+    """Fuse the last of some axes with those before it as long as memory runs on.
+
+    Returns the loops that are left outside with their extents, the row, and its length.
+    """
+    shape = dict(zip(stage.axes, stage.shape, strict=True))
+    outer = {axis: shape[axis] for axis in axes or stage.axes}
+    inner, extent = outer.popitem()
+    row, length = inner, extent
+    while outer:
+        axis, size = outer.popitem()
+        if not runs_on(sch, stage, axis, inner, extent):
+            return {**outer, axis: size}, row, length
+        taken = Names(sch.state.stage(stage.name).variables)
+        row = sch[stage].fuse(axis, row, taken.fresh(f"{axis}{row}"))
+        length *= size
+        inner, extent = axis, size
+    return outer, row, length
+
+
+def vectors_in_flight(sch: Schedule, stage: Tensor, target: Target) -> int:
+    """How many vectors of a row to compute side by side: four save steps of the loop.
+
+    They hide the steps of a polynomial too, but each needs registers besides the constants, which
+    are a dozen or two: enough are left only of 32, where constants may be operands in memory. Else
+    it is one, and the processor runs ahead by itself.
+    """
+    polynomials = any(isinstance(e, Call) for e in walk(body_of(sch, stage)))
+    roomy = target.registers >= 32 and target.is_x86
+    return 4 if roomy or not polynomials else 1
+
+
+def inline_pointwise(
+    sch: Schedule, stages: Sequence[Tensor], spare: Callable[[Tensor], bool] = lambda stage: False
+) -> tuple[Tensor, ...]:
     """Inline stages into their readers; returns those that are better computed once.
 
     `y = x * sigmoid(x)` reads x twice: a chain of n such steps would repeat its first step 2^n
     times. So a stage that is read more than once and has grown large is left for `keep_at`, and so
-    is one whose elements are looked up more often than it has elements.
+    is one whose elements are looked up more often than it has elements, and what is to be spared.
     """
     size: dict[str, int] = {}
     kept: list[Tensor] = []
@@ -56,7 +122,7 @@ def inline_pointwise(sch: Schedule, stages: Sequence[Tensor]) -> tuple[Tensor, .
             size.get(e.buffer, 0) for e in nodes if isinstance(e, Load)
         )
         grown = size[stage.name] > INLINE_NODES and reads.count(stage.name) > 1
-        if grown or _lookups(sch, stage) > work(stage):
+        if grown or spare(stage) or _lookups(sch, stage) > work(stage):
             size[stage.name] = 0  # for its readers it is one load
             kept.append(stage)
     for stage in reversed(stages):
@@ -115,18 +181,30 @@ def _is_read_in_place(sch: Schedule, stage: Tensor, near: Container[str]) -> boo
     )
 
 
-def vectorize_rows(sch: Schedule, stage: Tensor, target: Target) -> None:
-    """Make the last axis of `stage` a vector loop."""
+def vectorize_rows(sch: Schedule, stage: Tensor, target: Target, vectors: int = 1) -> None:
+    """Make the last axis of `stage` a vector loop, `vectors` of them unrolled."""
     if not stage.axes or 0 in stage.shape:
         return
-    lanes = target.lanes(stage.dtype.bits)
-    row, name = stage.shape[-1], stage.axes[-1]
-    if row > lanes:
-        _, name = sch[stage].split(name, lanes, names=(f"{name}o", f"{name}i"))
-    if row > 1:
-        if stage.reduce_axes:  # the vector loop is the innermost
-            sch[stage].reorder(*(axis for axis, _ in stage.reduce_axes), name)
-        sch[stage].vectorize(name)
+    lanes = vector_lanes(sch, stage, target)
+    vectorize_row(sch, stage, stage.axes[-1], stage.shape[-1], lanes, vectors)
+
+
+def vectorize_row(
+    sch: Schedule, stage: Tensor, row: str, length: int, lanes: int, vectors: int
+) -> None:
+    """Loops over vectors and lanes of one spatial loop, which goes inside the reduction loops."""
+    inner = [row]
+    if length > vectors * lanes and vectors > 1:
+        inner = [sch[stage].split(row, vectors * lanes, names=(f"{row}o", f"{row}r"))[1]]
+    if length > lanes:
+        outer = f"{row}o" if vectors == 1 else f"{row}v"
+        inner = [*sch[stage].split(inner[0], lanes, names=(outer, f"{row}i"))]
+    if length > 1:
+        if stage.reduce_axes:
+            sch[stage].reorder(*(axis for axis, _ in stage.reduce_axes), *inner)
+        if vectors > 1:
+            sch[stage].unroll(*inner[:-1])
+        sch[stage].vectorize(inner[-1])
 
 
 def share(sch: Schedule, stage: Tensor, axes: tuple[str, ...], amount: int) -> str | None:
@@ -139,7 +217,7 @@ def share(sch: Schedule, stage: Tensor, axes: tuple[str, ...], amount: int) -> s
     if amount < PARALLEL_WORK:
         return axes[-1]
     shape = dict(zip(stage.axes, stage.shape, strict=True))
-    return fuse_and_share(sch, stage, axes, tuple(shape[axis] for axis in axes), 32)
+    return fuse_and_share(sch, stage, axes, tuple(shape[axis] for axis in axes), PIECES)
 
 
 def fuse_and_share(

@@ -1,10 +1,19 @@
-"""Sums, means, maxima over axes, and softmax, which is two of them and two pointwise stages.
+"""Sums, means, maxima: how one reduction is looped over.
 
-    y[i] = sum over k of x[i, k]
+    sum_in_vectors(sch, "s", target)                # s[i] = sum over k of x[i, k]
+    sum_side_by_side(sch, "s", 4, target)           # s[i] = sum over k of x[k, i]
 
-Two cases, by which way memory runs. If the reduced axis is the contiguous one, a vector of x is
-reduced to one number (a horizontal reduction); else `lanes` results are summed side by side.
-Treated in course chapter 04_schedule.
+    step                       a row of k = 1024, 8 lanes   what it does
+    naive                      1024 adds                    each waits for the one before
+    horizontal                 128 reductions of a vector   one load, `lanes` terms
+    rfactor by 4 vectors       32 steps of 4 vector adds    four accumulators in registers, none
+                                                            waits for another
+    rfactor by lanes           + 3 adds and 1 reduction     the four become one, then its lanes meet
+
+That is for rows along memory. Across memory, lanes are results side by side, and the accumulators
+of a block of them stay in registers over all of k. One number out of a whole tensor is first cut
+into blocks, for threads. Strict precision adds up in the order of the plain loops: a vector is
+loaded, its lanes are added one after another. Treated in course chapter 04_schedule.
 """
 
 from __future__ import annotations
@@ -12,54 +21,15 @@ from __future__ import annotations
 from minidlc.expr.index import Var
 from minidlc.expr.nodes import Load
 from minidlc.expr.walk import walk
-from minidlc.schedules.group import Group, work
-from minidlc.schedules.injective import keep_at, share, vectorize_rows
-from minidlc.schedules.tiles import inline_around
+from minidlc.schedules.offsets import body_of, vector_lanes
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
-STACK_BYTES = 16 << 10
+ACCUMULATORS = 4  # vectors: an addition takes about four cycles, and one or two start in each
+BLOCKS = 64  # of a whole tensor
 
 
-def schedule_reduction(sch: Schedule, group: Group, target: Target) -> None:
-    """One reduction and its epilogue, row by row."""
-    kept = inline_around(sch, group, target)
-    anchor, last = group.anchor, group.last
-    assert anchor is not None
-    if _along_memory(anchor):
-        _horizontal(sch, anchor, target)
-        row = share(sch, last, last.axes, work(anchor))
-        keep_at(sch, kept, last, row, target)
-        if anchor is not last and row is not None:
-            sch[anchor].compute_at(last, row)
-            sch[anchor].set_scope("stack")
-        return
-    for stage in dict.fromkeys((anchor, *kept, last)):
-        vectorize_rows(sch, stage, target)
-        share(sch, stage, stage.axes[:-1], work(anchor))
-
-
-def schedule_softmax(sch: Schedule, group: Group, target: Target) -> None:
-    """All stages at the row they belong to, so that the row stays in the first cache."""
-    last = group.last
-    reduced_last = all(_along_memory(t) for t in group.stages() if t.reduce_axes)
-    if last.reduce_axes and reduced_last:  # an arg_max: positions of the maxima found before
-        _horizontal(sch, last, target)
-    else:
-        vectorize_rows(sch, last, target)
-    row = share(sch, last, last.axes[:-1], work(last))
-    for stage in reversed(group.intermediate()):
-        if stage.reduce_axes and reduced_last:
-            _horizontal(sch, stage, target)
-        elif not stage.reduce_axes:
-            vectorize_rows(sch, stage, target)
-        row_bytes = last.shape[-1] * stage.dtype.itemsize
-        if reduced_last and row is not None and row_bytes <= STACK_BYTES:
-            sch[stage].compute_at(last, row)
-            sch[stage].set_scope("stack")
-
-
-def _along_memory(stage: Tensor) -> bool:
+def along_memory(stage: Tensor) -> bool:
     """True if the reduction runs along the contiguous axis of what it reads."""
     assert stage.body is not None
     sums = {Var(name) for name, _ in stage.reduce_axes}
@@ -67,10 +37,85 @@ def _along_memory(stage: Tensor) -> bool:
     return any(sums & e.index[-1].vars() for e in loads)
 
 
-def _horizontal(sch: Schedule, stage: Tensor, target: Target) -> None:
+def may_reorder(sch: Schedule, stage: str, target: Target) -> bool:
+    """Whether the terms of a reduction may be combined in any order."""
+    return target.precision != "strict" or not body_of(sch, stage).dtype.is_float
+
+
+def sum_in_vectors(sch: Schedule, stage: str, target: Target) -> tuple[str, ...]:
+    """Reduce a row along memory in vector accumulators, which become stages of their own.
+
+    Returns those, each before the one that it reads; see `hold`.
+    """
+    name, extent = sch.state.stage(stage).reduce_axes[-1]
+    lanes = vector_lanes(sch, stage, target)
+    if extent <= lanes or not may_reorder(sch, stage, target):
+        _horizontal(sch, stage, name, extent, lanes)
+        return ()
+    vector, lane, half = f"{name}v", f"{name}i", name
+    parts: list[str] = []
+    if extent > ACCUMULATORS * lanes:
+        step, half = sch[stage].split(name, ACCUMULATORS * lanes, names=(f"{name}o", f"{name}r"))
+        parts.append(_partial(sch, stage, half))
+        sch[parts[0]].split(half, lanes, names=(vector, lane))
+        _as_vectors(sch, parts[0], (step,), vector, lane)
+    sch[stage].split(half, lanes, names=(vector, lane))
+    parts.append(_partial(sch, stage, lane))
+    _as_vectors(sch, parts[-1], (), vector, lane)
+    sch[stage].vectorize(lane)
+    return tuple(reversed(parts))
+
+
+def hold(sch: Schedule, parts: tuple[str, ...], stage: str, leaf: str | None) -> None:
+    """Compute accumulators where one element of their stage is: in its loop `leaf`, registers."""
+    for part in parts:
+        if leaf is not None:
+            sch[part].compute_at(stage, leaf)
+        sch[part].set_scope("register")
+
+
+def sum_side_by_side(sch: Schedule, stage: str, row: str, lanes: int) -> None:
+    """Reduce across memory: all steps of the reduction, then the vectors of the axis `row`.
+
+    The stage is computed at a loop that has few of them, so that they fit in registers.
+    """
+    sch[stage].split(row, lanes, names=(f"{row}v", f"{row}i"))
+    steps = tuple(name for name, _ in sch.state.stage(stage).reduce_axes)
+    _as_vectors(sch, stage, steps, f"{row}v", f"{row}i")
+
+
+def sum_in_blocks(sch: Schedule, stage: str, block: int, target: Target) -> str | None:
+    """Cut a long reduction into blocks for threads; returns the stage of their sums.
+
+    None if terms must stay in their order.
+    """
+    name, extent = sch.state.stage(stage).reduce_axes[-1]
+    if extent <= 2 * block or not may_reorder(sch, stage, target):
+        return None
+    outer, _ = sch[stage].split(name, block, names=(f"{name}b", f"{name}k"))
+    sums = _partial(sch, stage, outer, "first")
+    sch[sums].parallel(outer)
+    return sums
+
+
+def _partial(sch: Schedule, stage: str, half: str, position: str = "last") -> str:
+    """The new stage of an rfactor."""
+    before = sch.state.names()
+    sch[stage].rfactor(half, position=position)
+    (made,) = sch.state.names() - before
+    return made
+
+
+def _as_vectors(sch: Schedule, stage: str, steps: tuple[str, ...], vector: str, lane: str) -> None:
+    """The loops `steps`, then vectors unrolled and lanes, inside all others."""
+    inner = (*steps, vector, lane)
+    sch[stage].reorder(*(leaf for leaf in sch[stage].loops if leaf not in inner), *inner)
+    sch[stage].unroll(vector)
+    sch[stage].vectorize(lane)
+
+
+def _horizontal(sch: Schedule, stage: str, name: str, extent: int, lanes: int) -> None:
     """Vectorise the innermost reduction loop: `lanes` terms become one at each step."""
-    name, extent = stage.reduce_axes[-1]
-    lanes = target.lanes(stage.dtype.bits)
     if extent > lanes:
         _, name = sch[stage].split(name, lanes, names=(f"{name}o", f"{name}i"))
     if extent > 1:

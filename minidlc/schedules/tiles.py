@@ -15,7 +15,7 @@ Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from minidlc.expr.index import Cond
-from minidlc.expr.nodes import Select
+from minidlc.expr.nodes import Call, Select
 from minidlc.expr.walk import walk
 from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.injective import fuse_and_share, inline_pointwise, vectorize_rows
@@ -23,6 +23,8 @@ from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
 PARALLEL_SUMS = 1 << 18  # multiply-adds: five to fifty microseconds, by where the operands are
+PIECES = 8  # of a parallel loop over tiles
+SIMPLE_FUNCTIONS = ("abs", "sqrt", "floor", "ceil", "round", "sign", "invert", "isnan", "isinf")
 
 
 def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, ...]:
@@ -46,35 +48,73 @@ def _has_border(stage: Tensor) -> bool:
 
 
 def accumulator(sch: Schedule, group: Group) -> str:
-    """Name of the stage that holds the sums: the anchor, or a copy of it if it is the output.
+    """Name of the stage that holds the sums: the anchor, or a copy of it.
 
+    A copy if the anchor is the output; and if polynomials follow: those need the registers that
+    the sums are in, so they read a tile on the stack (SCHEDULE.md pitfall 14).
     It goes to registers at the very end, when its loops are unrolled: so every prefix is legal.
     """
     assert group.anchor is not None
-    if group.anchor is group.last:
+    if group.anchor is group.last or has_functions_after(group):
         return sch[group.anchor].cache_write("arena").name
     return group.anchor.name
 
 
+def has_functions_after(group: Group) -> bool:
+    """True if what comes after the anchor is more than a few instructions for an element."""
+    if group.anchor is group.last:
+        return False
+    bodies = (t.body for t in (*group.after_anchor(), group.last) if t.body is not None)
+    nodes = (e for body in bodies for e in walk(body))
+    return any(isinstance(e, Call) and e.fn not in SIMPLE_FUNCTIONS for e in nodes)
+
+
 def hold_in_registers(
-    sch: Schedule, group: Group, accumulator: str, leaf: str, unrolled: tuple[str, ...], lanes: int
+    sch: Schedule,
+    group: Group,
+    accumulator: str,
+    leaf: str,
+    unrolled: tuple[str, ...],
+    lanes: int,
+    *,
+    steps: int = 1,
 ) -> None:
     """Compute the sums of one tile at `leaf` of the last stage, in registers.
 
-    The reduction loops go outside, then the `unrolled` axes, then the last axis as vectors.
+    The reduction loops go outside, the innermost unrolled by `steps`; then the `unrolled` axes,
+    then the last axis as vectors. If the anchor is a copy of the sums, it is a tile on the stack.
     """
     anchor = group.anchor
     assert anchor is not None
-    column = anchor.axes[-1]
+    if anchor is not group.last and accumulator != anchor.name:
+        sch[anchor].compute_at(group.last, leaf)
+        _unroll_tile(sch, anchor.name, anchor.axes[:-1], (), unrolled, lanes)
+        sch[anchor].set_scope("stack")
     sch[accumulator].compute_at(group.last, leaf)
-    vector, lane = sch[accumulator].split(column, lanes, names=(f"{column}v", f"{column}l"))
-    rest = [a for a in anchor.axes[:-1] if a not in unrolled]
     sums = [name for name, _ in anchor.reduce_axes]
-    sch[accumulator].reorder(*rest, *sums, *unrolled, vector, lane)
-    for axis in (*unrolled, vector):
-        sch[accumulator].unroll(axis)
-    sch[accumulator].vectorize(lane)
+    if steps > 1 and sums:
+        sums[-1:] = sch[accumulator].split(sums[-1], steps)
+        unrolled = (sums.pop(), *unrolled)
+    _unroll_tile(sch, accumulator, anchor.axes[:-1], tuple(sums), unrolled, lanes)
     sch[accumulator].set_scope("register")
+
+
+def _unroll_tile(
+    sch: Schedule,
+    stage: str,
+    axes: tuple[str, ...],
+    sums: tuple[str, ...],
+    unrolled: tuple[str, ...],
+    lanes: int,
+) -> None:
+    """The loops of a tile: what stays serial, the sums, `unrolled`, and the columns in vectors."""
+    column = sch[stage].loops[len(axes)]
+    vector, lane = sch[stage].split(column, lanes, names=(f"{column}v", f"{column}l"))
+    rest = [axis for axis in axes if axis not in unrolled]
+    sch[stage].reorder(*rest, *sums, *unrolled, vector, lane)
+    for axis in (*unrolled, vector):
+        sch[stage].unroll(axis)
+    sch[stage].vectorize(lane)
 
 
 def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
@@ -82,8 +122,9 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[
 
     Among the tiles that fit the register file, with one register a vector of the right operand and
     one to spare, take the one with the least cost on the whole shape. A tail counts as much as a
-    full tile. A step of k costs its multiply-adds and its loads; those of the right operand, whose
-    rows lie far apart, come from a farther cache: the weights are a guess that held at 256 and 512.
+    full tile. A step of k takes as long as its multiply-adds or its loads, two of each in a cycle;
+    the loads of the right operand, from a farther cache, come on top: the weights are a guess that
+    held from 128 to 2048.
     """
     best, best_cost = (1, 1), float("inf")
     for vectors in range(1, 9):
@@ -93,8 +134,8 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[
             if height > rows or height * vectors + vectors + 1 > registers:
                 break
             tiles = -(-rows // height) * -(-columns // (vectors * lanes))
-            latency = max(height * vectors, 8)  # two multiply-adds a cycle, four cycles each
-            cost = tiles * (latency + 0.25 * height + 1.5 * vectors)
+            step = max(height * vectors, height + vectors, 8)  # a multiply-add takes four cycles
+            cost = tiles * (step + 0.25 * height + 1.5 * vectors)
             if cost < best_cost:
                 best, best_cost = (height, vectors), cost
     return best
@@ -108,10 +149,25 @@ def share_tiles(
     Returns the innermost of the leaves, which fusing may have renamed. Call it before anything is
     computed at them.
     """
+    return (
+        fuse_and_share(sch, group.last, leaves, trips, PIECES) if is_shared(group) else leaves[-1]
+    )
+
+
+def is_shared(group: Group) -> bool:
+    """True if the anchor is work enough for several threads."""
     assert group.anchor is not None
-    if work(group.anchor) < PARALLEL_SUMS:
-        return leaves[-1]
-    return fuse_and_share(sch, group.last, leaves, trips, 8)
+    return work(group.anchor) >= PARALLEL_SUMS
+
+
+def computing_bits(group: Group) -> int:
+    """Size of the widest element that the anchor and what follows compute with, at least 32.
+
+    f16 and bf16 are computed as f32, and code generation works on vectors of 32-bit lanes.
+    """
+    assert group.anchor is not None
+    stages = (group.anchor, *group.after_anchor(), group.last)
+    return max(32, *(t.dtype.bits for t in stages))
 
 
 def channel_tile(channels: int, vectors: int, registers: int) -> int:

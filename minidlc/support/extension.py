@@ -136,6 +136,11 @@ def use(**overrides: Callable[..., Any]) -> Generator[None, None, None]:
         _overrides.reset(token)
 
 
+def active() -> bool:
+    """True if anything is replaced here and now."""
+    return bool(_overrides.get())
+
+
 def overridden(name: str) -> bool:
     """True if `name` is replaced here and now."""
     return name in _overrides.get() and name not in _running.get()

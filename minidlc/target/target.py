@@ -16,7 +16,8 @@ from functools import cached_property
 
 PRECISIONS = {
     "strict": "every operation is rounded, sums are added up in the order of the plain loops",
-    "default": "a product and a sum may be one rounding; lanes of a sum are added in any order",
+    "default": "a product and a sum may be one rounding; sums may run in another order, "
+    "constant factors may go into weights",
     "fast": "as default; and rules that hold for finite numbers only, such as x * 0 = 0",
 }
 

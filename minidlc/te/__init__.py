@@ -6,12 +6,14 @@
     sch = te.create_schedule(C)
     sch[C].reorder("k", "i", "j"); fn = sch.lower("matmul")
 
-Read in this order: tensor.py, functions.py, text.py (what is computed); stage.py, primitive.py,
-primitives/, schedule.py (how); iteration.py, lower.py, placement.py, legality.py (to loops).
+Read in this order: tensor.py, functions.py, text.py, einstein.py, scan.py (what is computed);
+stage.py, primitive.py, primitives/, knob.py, schedule.py (how); iteration.py, lower.py,
+intrinsics.py, placement.py, storage.py, legality.py (to loops).
 Treated in course chapter 04_schedule.
 """
 
 from minidlc.expr.index import Cond, Index, Var
+from minidlc.te.einstein import einstein
 from minidlc.te.functions import (
     abs,
     acos,
@@ -25,9 +27,11 @@ from minidlc.te.functions import (
     ceil,
     cos,
     cosh,
+    dot4,
     equal,
     erf,
     exp,
+    exp_negative,
     floor,
     floormod,
     fmod,
@@ -53,8 +57,10 @@ from minidlc.te.functions import (
     truncdiv,
     where,
 )
+from minidlc.te.knob import Knob
 from minidlc.te.lower import lower
 from minidlc.te.primitive import Primitive, Trace, parse_trace
+from minidlc.te.scan import scan, state
 from minidlc.te.schedule import Schedule, StageHandle, create_schedule, replay
 from minidlc.te.stage import Stage, State
 from minidlc.te.tensor import (
@@ -75,6 +81,7 @@ from minidlc.te.text import Program, parse_te, print_te
 __all__ = [
     "Cond",
     "Index",
+    "Knob",
     "Primitive",
     "Program",
     "ReduceAxis",
@@ -99,9 +106,12 @@ __all__ = [
     "cos",
     "cosh",
     "create_schedule",
+    "dot4",
+    "einstein",
     "equal",
     "erf",
     "exp",
+    "exp_negative",
     "floor",
     "floormod",
     "fmod",
@@ -126,6 +136,7 @@ __all__ = [
     "reduce_axis",
     "replay",
     "round",
+    "scan",
     "select",
     "sigmoid",
     "sign",
@@ -133,6 +144,7 @@ __all__ = [
     "sinh",
     "sqrt",
     "stages",
+    "state",
     "sum",
     "tan",
     "tanh",

@@ -10,6 +10,9 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Cond, Position
 from minidlc.expr.index import Index as _Index
 from minidlc.expr.nodes import (
@@ -123,6 +126,11 @@ def abs(x: object) -> Expr:
 def exp(x: object) -> Expr:
     """e to the x."""
     return _unary("exp", x)
+
+
+def exp_negative(x: object) -> Expr:
+    """e to the x for x <= 0, cheaper than `exp`; results that would be denormal may be 0."""
+    return _unary("exp_negative", x)
 
 
 def log(x: object) -> Expr:
@@ -248,6 +256,16 @@ def pow(a: object, b: object) -> Expr:
 def truncdiv(a: object, b: object) -> Expr:
     """Integer division rounding toward zero; by 0 it is 0."""
     return _two("truncdiv", a, b)
+
+
+def dot4(total: Expr, a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+    """`total + a[0]*b[0] + … + a[3]*b[3]` of i32, four u8 and four i8: exact."""
+    args = (total, *a, *b)
+    types = tuple(str(x.dtype) for x in args)
+    if types != FUNCTIONS["dot4"].types:
+        message = f"dot4 takes i32, four u8 and four i8, got {', '.join(types)}"
+        raise LoweringError(message, code="MDLC0702")
+    return call("dot4", *args)
 
 
 def floormod(a: object, b: object) -> Expr:

@@ -4,6 +4,9 @@
         extents     io: 10, ii: min(14, 127 - 14*io)
         values      i: 14*io + ii
         guards      none; with ii outside io, which has 14*10 pairs: i <= 126
+    with tail="shift":
+        extents     io: 10, ii: 14
+        values      i: min(14*io, 113) + ii
 
 Reads a Stage, writes a `Nest` for `lower`. Treated in course chapter 04_schedule.
 """
@@ -14,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from minidlc.expr.index import Index, Interval, Ranges, Var, minimum, simplify, value_range
+from minidlc.loop.nodes import Kind
 from minidlc.support.errors import ScheduleError
 from minidlc.te.stage import FuseRelation, SplitRelation, Stage
 
@@ -80,7 +84,11 @@ def _caps(b: _Builder) -> None:
                 cap, whole = b.caps[a], b.fixed[a]
                 b.caps[outer], b.caps[inner] = (1, cap) if cap <= f else (-(-cap // f), f)
                 b.exact[a] = cap <= f or _all_outside(b.stage, outer, inner)
-                if cap <= f:
+                if relation.tail == "shift" and cap > f:
+                    b.extents[a] = _shiftable(b, relation)
+                    b.fixed[outer] = None if whole is None else -(-whole // f)
+                    b.fixed[inner] = f
+                elif cap <= f:
                     b.fixed[outer], b.fixed[inner] = 1, whole
                 elif b.exact[a]:
                     b.fixed[outer] = None if whole is None else -(-whole // f)
@@ -96,6 +104,44 @@ def _caps(b: _Builder) -> None:
                 b.fixed[fused] = None if whole is None else whole * n
 
 
+def _shiftable(b: _Builder, split: SplitRelation) -> Index:
+    """The extent of a loop whose last block begins early; ScheduleError MDLC0625 if it may not."""
+    a, f = split.parent, split.factor
+    whole = b.extents.get(a) if b.fixed[a] is None else Index.of(b.fixed[a] or 0)
+    span = None if whole is None else value_range(whole - f, b.around)
+    if whole is None or span is None or span[0] < 0:
+        times = "a varying number of" if whole is None else whole
+        raise ScheduleError(
+            f'split of {a!r} by {f} with tail="shift": {a!r} runs {times} times, which is not '
+            f"proved to be {f} or more",
+            hint='use tail="cut", or a smaller factor',
+            code="MDLC0625",
+        )
+    if not (whole.is_const and whole.const % f == 0):
+        _check_overlap(b.stage, split)
+    return whole
+
+
+def _check_overlap(stage: Stage, split: SplitRelation) -> None:
+    """Refuse blocks that overlap (MDLC0625) unless each stores final values, one after the other.
+
+    Then what two of them cover is stored twice, with the same value.
+    """
+    outermost = next((x for x in stage.leaves if x in stage.reductions), None)
+    for leaf in stage.leaves_of[split.outer]:
+        why = ""
+        if outermost and stage.position(leaf) > stage.position(outermost):
+            why = f"lies inside the reduction loop {outermost!r}: it would add to elements twice"
+        if stage.kind(leaf) is Kind.PARALLEL:
+            why = "is parallel: two threads would store the same elements"
+        if why:
+            raise ScheduleError(
+                f'split of {split.parent!r} with tail="shift": {leaf!r} {why}',
+                hint='use tail="cut", or a factor that divides',
+                code="MDLC0625",
+            )
+
+
 def _all_outside(stage: Stage, outer: str, inner: str) -> bool:
     """Whether every loop that `outer` has become lies outside every loop of `inner`."""
     last = max(stage.position(leaf) for leaf in stage.leaves_of[outer])
@@ -109,7 +155,10 @@ def _values(b: _Builder, ranges: Ranges) -> None:
     for relation in reversed(b.stage.relations):
         match relation:
             case SplitRelation(a, outer, inner, f):
-                b.values[a] = simplify(b.values[outer] * f + b.values[inner], ranges)
+                start = b.values[outer] * f
+                if relation.tail == "shift" and b.caps[a] > f:
+                    start = minimum(start, b.extents[a] - f)
+                b.values[a] = simplify(start + b.values[inner], ranges)
             case FuseRelation(outer, inner, fused):
                 n = max(b.fixed[inner] or 0, 1)
                 b.values[outer] = simplify(b.values[fused] // n, ranges)
@@ -124,6 +173,9 @@ def _extents(b: _Builder, ranges: Ranges) -> None:
                 whole = b.extents[a]
                 if b.caps[a] <= f:
                     b.extents[outer], b.extents[inner] = Index.of(1), whole
+                elif relation.tail == "shift":
+                    b.extents[outer] = simplify((whole + (f - 1)) // f, ranges)
+                    b.extents[inner] = Index.of(f)
                 elif b.exact[a]:
                     left = whole - b.values[outer] * f
                     b.extents[outer] = simplify((whole + (f - 1)) // f, ranges)

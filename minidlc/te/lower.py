@@ -12,7 +12,7 @@ special case. Treated in course chapter 04_schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -28,8 +28,7 @@ from minidlc.expr.index import (
     substitute,
     value_range,
 )
-from minidlc.expr.nodes import Binary, Const, Expr, Load, Reduce, const
-from minidlc.expr.types import DType
+from minidlc.expr.nodes import Expr, Load, Reduce, Select
 from minidlc.expr.walk import map_indices, map_values
 from minidlc.expr.walk import rewrite as rewrite_expr
 from minidlc.loop.nodes import (
@@ -50,11 +49,13 @@ from minidlc.loop.simplify import simplify_stmt
 from minidlc.support.errors import LoweringError, ScheduleError, nearest
 from minidlc.support.extension import declare, dispatch, instance
 from minidlc.support.names import Names
+from minidlc.te.intrinsics import hinted
 from minidlc.te.iteration import Nest, nest
 from minidlc.te.legality import check_lanes, check_nesting, check_registers
 from minidlc.te.placement import check_placement
 from minidlc.te.stage import Point, Stage, State
-from minidlc.te.tensor import WORDS
+from minidlc.te.storage import Computed, check_covered
+from minidlc.te.tensor import WORDS, combine, identity
 
 declare(
     "lower",
@@ -115,6 +116,39 @@ def _lower(schedule: Lowerable, name: str) -> LoopFunction:
 def lower_state(state: State, name: str = "kernel") -> LoopFunction:
     """The loops of a state, as scheduled: not yet cut, not yet checked for code generation."""
     check_placement(state)
+    return _lower_part(state.part(state.outputs), name)
+
+
+def lower_init(
+    schedule: Lowerable, name: str = "kernel", *, lanes: int | None = None
+) -> tuple[LoopFunction, ...]:
+    """The loops that run once, at compile time: a function for each prepacked stage, in order.
+
+    Its parameters are the constants and prepacked stages that are read, then the stage itself.
+    Raises ScheduleError as `lower` does.
+    """
+    try:
+        made = tuple(map(cut, init_loops(schedule.state, name)))
+        for fn in made:
+            check_nesting(fn)
+            check_registers(fn)
+            if lanes is not None:
+                check_lanes(fn, lanes)
+        return made
+    except ScheduleError as error:
+        raise schedule.blame(error) from None
+
+
+def init_loops(state: State, name: str = "kernel") -> tuple[LoopFunction, ...]:
+    """The loops that run once, as scheduled."""
+    check_placement(state)
+    return tuple(
+        _lower_part(state.part((stage.name,)), f"{name}_init_{stage.name}")
+        for stage in state.prepacked()
+    )
+
+
+def _lower_part(state: State, name: str) -> LoopFunction:
     lowering = _Lowering(state)
     body: Stmt = block()
     for stage in reversed(state.stages):
@@ -153,10 +187,12 @@ def _with_params(fn: LoopFunction, names: Sequence[str] | None) -> LoopFunction:
 class _Lowering:
     """`realize` and `attach`, which call each other from the consumers to the producers.
 
-    `around` holds the range of every loop variable around the place in question.
+    `around` holds the range of every loop variable around the place in question. `computed` says
+    what was computed at each loop of the stages that are stored further out.
     """
 
     state: State
+    computed: dict[str, Computed] = field(default_factory=dict[str, Computed])
 
     @cached_property
     def producers(self) -> dict[Point, list[Stage]]:
@@ -165,6 +201,15 @@ class _Lowering:
         for stage in reversed(self.state.stages):
             if stage.at is not None and not stage.inlined:
                 found.setdefault(stage.at, []).append(stage)
+        return found
+
+    @cached_property
+    def stored(self) -> dict[Point, list[Stage]]:
+        """The stages stored at each loop that are computed further inside."""
+        found: dict[Point, list[Stage]] = {}
+        for stage in reversed(self.state.stages):
+            if stage.stored is not None and stage.stored != stage.at and not stage.inlined:
+                found.setdefault(stage.stored, []).append(stage)
         return found
 
     def realize(self, stage: Stage, region: Box, around: Ranges) -> Stmt:
@@ -203,24 +248,22 @@ class _Lowering:
         around: dict[Var, Interval],
     ) -> Stmt:
         reduction = [leaf for leaf in stage.leaves if leaf in stage.reductions]
-        value = body
-        if isinstance(body, Reduce):
-            value = body.body
-            if reduction:
-                value = combine(body.op, Load(stage.name, index, stage.type.dtype), value)
-        stmt: Stmt = _guarded(Store(stage.name, index, value, stage.origin), built, built.guards)
+        lanes = {built.loops[x] for x in stage.leaves if stage.kind(x) is Kind.VECTORIZED}
+        step = _step(stage, index, body, lanes) if reduction else _first(stage, index, body)
+        stmt: Stmt = _guarded(step, built, built.guards)
         for place in reversed(range(len(stage.leaves))):
             leaf = stage.leaves[place]
             outside = stage.leaves[: place + 1]
             inside = {**around, **{built.loops[x]: built.ranges[built.loops[x]] for x in outside}}
-            stmt = self.attach(Point(stage.name, leaf), stmt, inside)
-            stmt = For(built.loops[leaf], built.extents[leaf], stage.kind(leaf), stmt)
+            stmt = self.attach(Point(stage.name, leaf), built.loops[leaf], stmt, inside)
+            loop = For(built.loops[leaf], built.extents[leaf], stage.kind(leaf), stmt)
+            stmt = hinted(stage, leaf, loop)
             if isinstance(body, Reduce) and reduction and leaf == reduction[0]:
                 stmt = block(_init(stage, built, index, body, place), stmt)
         return stmt
 
-    def attach(self, point: Point, stmt: Stmt, around: Ranges) -> Stmt:
-        """`stmt`, before it what it reads of the stages computed at `point`."""
+    def attach(self, point: Point, var: Var, stmt: Stmt, around: Ranges) -> Stmt:
+        """`stmt`, before it what it reads of stages computed at `point`, the loop over `var`."""
         for producer in self.producers.get(point, ()):
             box = regions(stmt, producer.name, "r", around)
             if box is None:
@@ -229,33 +272,48 @@ class _Lowering:
                 )
             box = _clamped(box, producer.type.dims, around)
             stmt = block(self.realize(producer, box, around), stmt)
-            caps = [value_range(extent, around) for _, extent in box]
-            shape = tuple(max(span[1], 1) if span else 1 for span in caps)
-            stmt = Alloc(
-                producer.name,
-                producer.type.with_shape(shape),
-                producer.scope,
-                _shifted(stmt, producer.name, tuple(low for low, _ in box)),
-            )
+            if producer.stored in (None, point):
+                stmt = _allocated(producer, box, stmt, around)
+            else:
+                self.computed[producer.name] = Computed(var, box)
+        for producer in self.stored.get(point, ()):
+            check_covered(stmt, producer, self.computed[producer.name], around)
+            hull = regions(stmt, producer.name, "rw", around)
+            assert hull is not None
+            stmt = _allocated(producer, _clamped(hull, producer.type.dims, around), stmt, around)
         return stmt
 
 
-def combine(op: str, so_far: Expr, value: Expr) -> Expr:
-    """One step of a reduction."""
-    return Binary({"sum": "+", "prod": "*"}.get(op, op), so_far, value)
+def _allocated(stage: Stage, box: Box, stmt: Stmt, around: Ranges) -> Stmt:
+    """`stmt` with a local buffer for the elements of `stage` in `box`, all that it touches."""
+    caps = [value_range(extent, around) for _, extent in box]
+    shape = tuple(max(span[1], 1) if span else 1 for span in caps)
+    lows = tuple(low for low, _ in box)
+    type = stage.type.with_shape(shape)
+    return Alloc(stage.name, type, stage.scope, _shifted(stmt, stage.name, lows))
 
 
-def identity(op: str, type: DType) -> Const:
-    """What a reduction starts from: combined with it, a value stays itself."""
-    if op in ("sum", "prod"):
-        return const(0 if op == "sum" else 1, type)
-    if type.is_float:
-        return const(float("-inf") if op == "max" else float("inf"), type)
-    if type.kind == "bool":
-        return const(op == "min", type)
-    signed = type.kind == "int"
-    least = -(1 << (type.bits - 1)) if signed else 0
-    return const(least if op == "max" else least + (1 << type.bits) - 1, type)
+def _first(stage: Stage, index: tuple[Index, ...], body: Expr) -> Store:
+    """The store of a stage without reduction loops."""
+    value = body.body if isinstance(body, Reduce) else body
+    return Store(stage.name, index, value, stage.origin)
+
+
+def _step(stage: Stage, index: tuple[Index, ...], body: Expr, lanes: set[Var]) -> Stmt:
+    """One iteration of a reduction: `S = S + e`.
+
+    Adding the identity changes nothing: `S = S + select(k < 10, e, 0)` runs under `if k < 10`,
+    unless that would need a masked store, which is dearer than a masked value.
+    """
+    assert isinstance(body, Reduce)
+    value, cond = body.body, Cond(())
+    if isinstance(value, Select) and isinstance(value.cond, Cond):
+        nothing = value.b == identity(body.op, stage.type.dtype)
+        if nothing and lanes.isdisjoint(value.cond.vars()):
+            value, cond = value.a, value.cond
+    value = combine(body.op, Load(stage.name, index, stage.type.dtype), value)
+    store = Store(stage.name, index, value, stage.origin)
+    return If(cond, store) if cond.ge else store
 
 
 def _init(stage: Stage, built: Nest, index: tuple[Index, ...], body: Reduce, place: int) -> Stmt:

@@ -9,7 +9,7 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
-from minidlc.loop.nodes import Kind
+from minidlc.loop.nodes import Kind, Scope
 from minidlc.support.errors import ScheduleError
 from minidlc.te.stage import Point, Stage, State
 
@@ -46,14 +46,21 @@ def check_placement(state: State) -> None:
     """Refuse a stage at a loop that does not read it, or that not all its readers are inside.
 
     ScheduleError: no reader inside (MDLC0614), a reader outside (MDLC0615), a cycle (MDLC0616), a
-    vectorised loop around (MDLC0609).
+    vectorised loop around (MDLC0609); and what `check_prepacked` and `check_scan` refuse.
     """
+    for stage in state.prepacked():
+        check_prepacked(state, stage)
+    for stage in state.stages:
+        if stage.steps:
+            check_scan(state, stage)
     for stage in state.stages:
         if stage.at is None or stage.inlined:
             continue
         chain(state, stage)
         readers = state.readers(stage.name)
         outside = [r for r in readers if not is_inside(state, r, stage.at)]
+        if outside and len(outside) < len(readers) and stage.stored is not None:
+            outside = [r for r in readers if not is_inside(state, r, stage.stored)]
         if len(outside) == len(readers):
             names = ", ".join(r.name for r in readers)
             raise ScheduleError(
@@ -72,6 +79,89 @@ def check_placement(state: State) -> None:
         for leaf in target.leaves[: target.position(stage.at.axis) + 1]:
             if target.kind(leaf) is Kind.VECTORIZED:
                 check_vector_leaf(state, target, leaf)
+        if stage.stored is not None:
+            _check_around(state, stage, stage.at, stage.stored)
+
+
+def _check_around(state: State, stage: Stage, at: Point, stored: Point) -> None:
+    """Refuse (MDLC0626) a stage stored at a loop that does not lie around where it is computed."""
+    place, target = state.stage(stored.stage).position(stored.axis), state.stage(at.stage)
+    around = is_inside(state, target, stored)
+    if not around or (at.stage == stored.stage and target.position(at.axis) < place):
+        raise ScheduleError(
+            f"{stage.name!r} is computed at {at}, which is not inside {stored}, where it is stored",
+            hint=f"compute {stage.name!r} further inside",
+            code="MDLC0626",
+        )
+
+
+def check_prepacked(state: State, stage: Stage) -> None:
+    """Refuse a stage that cannot be computed at compile time, once and as a whole.
+
+    ScheduleError: it depends on what only a call knows (MDLC0628), has a place in the loops of a
+    call (MDLC0629), or is an output (MDLC0621).
+    """
+    name = stage.name
+    if name in state.outputs:
+        raise ScheduleError(f"{name!r} is an output: each call writes it anew", code="MDLC0621")
+    needed = set(stage.reads)
+    for other in reversed(state.stages):
+        if other.name in needed:
+            needed |= other.reads
+    for placeholder in state.placeholders:
+        if placeholder.name in needed and placeholder.name not in state.constants:
+            known = ", ".join(sorted(state.constants)) or "none"
+            raise ScheduleError(
+                f"{name!r} depends on {placeholder.name!r}, which is no constant: it is not known "
+                "before the call",
+                notes=(f"constants: {known}",),
+                hint="create_schedule(outputs, constants=(…))",
+                code="MDLC0628",
+            )
+    if stage.at is not None or stage.inlined or stage.scope is not Scope.ARENA:
+        place = f"computed at {stage.at}" if stage.at else "inlined"
+        place = place if stage.at or stage.inlined else f"kept in scope '{stage.scope}'"
+        raise ScheduleError(
+            f"{name!r} is prepacked, a parameter of the loops: it cannot be {place} as well",
+            code="MDLC0629",
+        )
+
+
+def check_scan(state: State, scan: Stage) -> None:
+    """Refuse a scan whose steps would not run in order, or without what belongs to them.
+
+    ScheduleError: the loops of the steps are not outermost, one after the other (MDLC0632); the
+    scan, or a stage that takes part in it, is computed elsewhere (MDLC0633).
+    """
+    loops = state.step_loops(scan)
+    if scan.at is not None or scan.inlined:
+        place = f"computed at {scan.at}" if scan.at else "inlined"
+        raise ScheduleError(
+            f"{scan.name!r} is a scan, each step needs those before: it cannot be {place}",
+            code="MDLC0633",
+        )
+    if scan.leaves[: len(loops)] != loops:
+        raise ScheduleError(
+            f"the steps of the scan {scan.name!r} must run in order, outermost",
+            notes=(f"loops: {', '.join(scan.leaves)}; of the steps: {', '.join(loops)}",),
+            code="MDLC0632",
+        )
+    for leaf in loops:
+        if scan.kind(leaf) not in (Kind.SERIAL, Kind.UNROLLED):
+            raise ScheduleError(
+                f"{leaf!r} runs over the steps of the scan {scan.name!r}: it cannot be "
+                f"{scan.kind(leaf)}",
+                hint="take a loop over another axis",
+                code="MDLC0632",
+            )
+    point = Point(scan.name, loops[-1])
+    for stage in state.within(scan):
+        if stage.at is None or not is_inside(state, stage, point):
+            raise ScheduleError(
+                f"{stage.name!r} takes part in the scan {scan.name!r}: it must be computed inside "
+                f"{point}",
+                code="MDLC0633",
+            )
 
 
 def check_vector_leaf(state: State, stage: Stage, leaf: str) -> None:

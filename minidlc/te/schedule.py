@@ -19,8 +19,9 @@ from minidlc.loop.nodes import Kind, LoopFunction
 from minidlc.loop.simplify import simplify_stmt
 from minidlc.support.errors import ScheduleError
 from minidlc.support.locations import caller
+from minidlc.te.knob import Knob
 from minidlc.te.legality import RegisterError, check_nesting, check_unrolled
-from minidlc.te.lower import cut, lower, lower_state
+from minidlc.te.lower import cut, init_loops, lower, lower_init, lower_state
 from minidlc.te.primitive import Primitive, Trace, apply_primitive
 from minidlc.te.primitives import (
     CacheRead,
@@ -29,10 +30,16 @@ from minidlc.te.primitives import (
     ComputeInline,
     Fuse,
     Parallel,
+    Prefetch,
+    Prepack,
     Reorder,
+    RFactor,
     SetScope,
     Split,
+    StoreAt,
+    Tensorize,
     Tile,
+    TransformLayout,
     Unroll,
     Vectorize,
 )
@@ -40,20 +47,25 @@ from minidlc.te.stage import State, initial_state
 from minidlc.te.tensor import Tensor
 
 
-def create_schedule(outputs: Tensor | Iterable[Tensor], *, checked: bool = True) -> Schedule:
+def create_schedule(
+    outputs: Tensor | Iterable[Tensor], *, constants: Iterable[str] = (), checked: bool = True
+) -> Schedule:
     """The schedule that computes every tensor whole, in plain loops, one after another.
 
+    `constants` names placeholders that are known at compile time: see `StageHandle.prepack`.
     checked=True lowers after each primitive, so that a wrong one is refused where it stands;
     it also refuses unrolled loops of no constant extent, which are legal but slow. Schedules that
     are known to be right (those of the library) save that time: they are checked once, by `lower`.
     """
     wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-    return Schedule(wanted, checked=checked)
+    return Schedule(wanted, constants=constants, checked=checked)
 
 
-def replay(outputs: Iterable[Tensor], trace: Iterable[Primitive]) -> State:
+def replay(
+    outputs: Iterable[Tensor], trace: Iterable[Primitive], constants: Iterable[str] = ()
+) -> State:
     """The state after a trace; ScheduleError at the first step that is illegal."""
-    state = initial_state(outputs)
+    state = initial_state(outputs, constants)
     for step in trace:
         state = _apply(step, state)
     return state
@@ -64,10 +76,11 @@ def check_state(state: State) -> None:
 
     Scopes are not checked: a buffer may be set to registers before the loops around are unrolled.
     """
-    fn = lower_state(state)
-    check_nesting(fn)
-    if any(kind is Kind.UNROLLED for stage in state.stages for _, kind in stage.kinds):
-        check_unrolled(cut(fn))
+    unrolled = any(kind is Kind.UNROLLED for stage in state.stages for _, kind in stage.kinds)
+    for fn in (lower_state(state), *init_loops(state)):
+        check_nesting(fn)
+        if unrolled:
+            check_unrolled(cut(fn))
 
 
 def _apply(step: Primitive, state: State, *, checked: bool = False) -> State:
@@ -96,12 +109,18 @@ class Schedule:
     """Outputs to compute and the trace that says how; `sch[C]` is the handle of a stage."""
 
     def __init__(
-        self, outputs: Iterable[Tensor], trace: Iterable[Primitive] = (), *, checked: bool = True
+        self,
+        outputs: Iterable[Tensor],
+        trace: Iterable[Primitive] = (),
+        *,
+        constants: Iterable[str] = (),
+        checked: bool = True,
     ) -> None:
         self.outputs = tuple(outputs)
         self.checked = checked
         self._trace = Trace()
-        self._state = initial_state(self.outputs)
+        self._knobs: dict[str, Knob] = {}
+        self._state = initial_state(self.outputs, constants)
         for step in trace:
             self.apply(step)
 
@@ -117,9 +136,29 @@ class Schedule:
 
     def apply(self, step: Primitive) -> Schedule:
         """Add one primitive; ScheduleError, and nothing changed, if it is illegal here."""
+        for knob in Trace((step,)).knobs.values():
+            self._declare(knob)
         self._state = _apply(step, self._state, checked=self.checked)
         self._trace = Trace((*self._trace, step))
         return self
+
+    def knob(self, name: str, value: int, candidates: Sequence[int] = ()) -> Knob:
+        """A number that stays open: primitives take it as `value`, the trace keeps its name.
+
+        Arithmetic on it gives a plain number, which is no longer tied to it. ScheduleError for a
+        value that is no candidate (MDLC0631), a name that is another knob already (MDLC0630).
+        """
+        return self._declare(Knob(name, value, candidates))
+
+    def _declare(self, knob: Knob) -> Knob:
+        known = self._knobs.setdefault(knob.name, knob)
+        if known.declaration != knob.declaration:
+            raise ScheduleError(
+                f"knob {knob.name!r} is there already: {known.declaration}",
+                loc=caller(),
+                code="MDLC0630",
+            )
+        return known
 
     def __getitem__(self, stage: Tensor | str) -> StageHandle:
         name = stage if isinstance(stage, str) else stage.name
@@ -131,9 +170,12 @@ class Schedule:
 
     def prefixes(self) -> tuple[Schedule, ...]:
         """The schedule after 0, 1, 2, … primitives: each one lowers and prints."""
-        found = [Schedule(self.outputs, checked=False)]
+        known = self._state.constants
+        found = [Schedule(self.outputs, constants=known, checked=False)]
         for step in self._trace:
-            found.append(Schedule(self.outputs, found[-1].trace, checked=False).apply(step))
+            so_far = found[-1].trace
+            again = Schedule(self.outputs, so_far, constants=known, checked=False)
+            found.append(again.apply(step))
         return tuple(found)
 
     def lower(
@@ -147,22 +189,29 @@ class Schedule:
         """The loops; see `minidlc.te.lower.lower`."""
         return lower(self, name, params, partition=partition, lanes=lanes)
 
+    def lower_init(
+        self, name: str = "kernel", *, lanes: int | None = None
+    ) -> tuple[LoopFunction, ...]:
+        """The loops of the prepacked stages; see `minidlc.te.lower.lower_init`."""
+        return lower_init(self, name, lanes=lanes)
+
     def show(self, *, partition: bool = False) -> None:
         """Print the loops as scheduled, or cut as code generation gets them.
 
-        Loops of one iteration are left away here.
+        Those that run once, at compile time, come first. Loops of one iteration are left away.
         """
-        fn = self.lower(partition=partition)
-        print(replace(fn, body=simplify_stmt(fn.body, {}, drop_unit_loops=True)), end="")
+        for fn in (*self.lower_init(), self.lower(partition=partition)):
+            print(replace(fn, body=simplify_stmt(fn.body, {}, drop_unit_loops=True)), end="")
 
     def blame(self, error: ScheduleError) -> ScheduleError:
         """The error of lowering with the step of the trace that is at fault."""
         scoped = [s for s in self._trace if isinstance(error, RegisterError) and _sets(s, error)]
-        state = initial_state(self.outputs)
+        state = initial_state(self.outputs, self._state.constants)
         for step in self._trace:
             try:
                 new = apply_primitive(step, state)
-                check_nesting(lower_state(new))
+                for fn in (lower_state(new), *init_loops(new)):
+                    check_nesting(fn)
             except ScheduleError as cause:
                 return _explained(cause, step, state)
             if scoped and step is scoped[-1]:
@@ -252,9 +301,31 @@ class StageHandle:
         self.schedule.apply(ComputeAt(self.name, name, axis))
         return self
 
+    def store_at(self, target: StageHandle | Tensor | str, axis: str) -> StageHandle:
+        """Keep the elements at a loop around the one where they are computed."""
+        name = target if isinstance(target, str) else target.name
+        self.schedule.apply(StoreAt(self.name, name, axis))
+        return self
+
     def compute_inline(self) -> None:
         """Compute this stage where it is read."""
         self.schedule.apply(ComputeInline(self.name))
+
+    def tensorize(self, axis: str, intrinsic: str = "dot4") -> StageHandle:
+        """Compute the innermost loop `axis` by an instruction."""
+        self.schedule.apply(Tensorize(self.name, axis, intrinsic))
+        return self
+
+    def prefetch(self, tensor: StageHandle | Tensor | str, axis: str, distance: int) -> StageHandle:
+        """In each iteration of `axis`, ask for what a later one reads of `tensor`."""
+        name = tensor if isinstance(tensor, str) else tensor.name
+        self.schedule.apply(Prefetch(self.name, name, axis, distance))
+        return self
+
+    def prepack(self) -> StageHandle:
+        """Compute this stage, which depends on constants only, once at compile time."""
+        self.schedule.apply(Prepack(self.name))
+        return self
 
     def set_scope(self, scope: str) -> StageHandle:
         """Where the elements live: "arena", "stack", "register"."""
@@ -266,6 +337,17 @@ class StageHandle:
         self.schedule.apply(CacheWrite(self.name, scope))
         (cache,) = self.schedule.state.stage(self.name).reads
         return StageHandle(self.schedule, cache)
+
+    def rfactor(self, half: str, position: str = "last") -> StageHandle:
+        """Partial results `S_rf` over the other reduction loops, this stage over `half`."""
+        self.schedule.apply(RFactor(self.name, half, position))
+        (partial,) = self.schedule.state.stage(self.name).reads
+        return StageHandle(self.schedule, partial)
+
+    def transform_layout(self, tiles: dict[int, int]) -> StageHandle:
+        """Compute this stage in a blocked layout: {dimension: factor}."""
+        self.schedule.apply(TransformLayout(self.name, tuple(sorted(tiles.items()))))
+        return self
 
     def cache_read(
         self,

@@ -21,17 +21,22 @@ from minidlc.expr.types import TensorType
 from minidlc.loop.nodes import Kind, Scope
 from minidlc.loop.regions import loads
 from minidlc.support.errors import LoweringError, ScheduleError, nearest
+from minidlc.te.scan import Recurrent, Scan, check_scans
 from minidlc.te.tensor import Tensor, stages
 
 
 @dataclass(frozen=True)
 class SplitRelation:
-    """`parent = factor * outer + inner`; the last inner loop is cut short where it must be."""
+    """`parent = factor * outer + inner`; the last inner loop is cut short where it must be.
+
+    With tail "shift" it is not: the last block begins earlier, so that it ends at the end.
+    """
 
     parent: str
     outer: str
     inner: str
     factor: int
+    tail: str = "cut"
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,10 @@ class Stage:
     `axes` and the axes of a Reduce body are the root iteration variables; `relations` made others
     of them; `leaves` are those that are loops now, outermost first. `kinds` lists the leaves that
     are not serial. `at` is None at root. `origin` names the tensor of the program that it
-    serves: C for C and for C_c.
+    serves: C for C and for C_c. A `prepacked` stage is computed once, at compile time. `stored` is
+    the loop that holds the elements if that is not `at` itself but one around it. `steps` is the
+    axis of a scan: its iterations run in order. `intrinsic` is a leaf and what computes it,
+    `prefetches` are (leaf, tensor, iterations ahead).
     """
 
     name: str
@@ -96,6 +104,11 @@ class Stage:
     inlined: bool = False
     scope: Scope = Scope.ARENA
     origin: str = ""
+    prepacked: bool = False
+    stored: Point | None = None
+    steps: str = ""
+    intrinsic: tuple[str, str] | None = None
+    prefetches: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def reduce_axes(self) -> tuple[tuple[str, int], ...]:
@@ -158,16 +171,21 @@ def stage_of(tensor: Tensor) -> Stage:
     """The unscheduled stage of a computed tensor: its axes as loops, then the reduction axes."""
     assert tensor.body is not None
     leaves = (*tensor.axes, *(name for name, _ in tensor.reduce_axes))
-    return Stage(tensor.name, tensor.type, tensor.axes, tensor.body, leaves, origin=tensor.name)
+    made = Stage(tensor.name, tensor.type, tensor.axes, tensor.body, leaves, origin=tensor.name)
+    return replace(made, steps=tensor.axes[0]) if isinstance(tensor, Scan) else made
 
 
 @dataclass(frozen=True)
 class State:
-    """The program under a schedule: stages in topological order, each before its readers."""
+    """The program under a schedule: stages in topological order, each before its readers.
+
+    `constants` names the placeholders whose elements are known at compile time.
+    """
 
     placeholders: tuple[Tensor, ...]
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]
+    constants: frozenset[str] = frozenset()
 
     @cached_property
     def _by_name(self) -> Mapping[str, Stage]:
@@ -202,16 +220,35 @@ class State:
         return tuple(s for s in self.stages if name in s.reads and not s.inlined)
 
     def attached(self, name: str, axis: str | None = None) -> tuple[Stage, ...]:
-        """The stages computed at a loop of stage `name` (at that one loop)."""
+        """The stages computed or stored at a loop of stage `name` (at that one loop)."""
         return tuple(
             s
             for s in self.stages
-            if s.at and not s.inlined and s.at.stage == name and axis in (None, s.at.axis)
+            for point in dict.fromkeys((s.at, s.stored))
+            if point and not s.inlined and point.stage == name and axis in (None, point.axis)
         )
 
     def names(self) -> set[str]:
         """Every buffer name in use."""
         return {p.name for p in self.placeholders} | {s.name for s in self.stages}
+
+    def prepacked(self) -> tuple[Stage, ...]:
+        """The stages that are computed at compile time, in order."""
+        return tuple(s for s in self.stages if s.prepacked)
+
+    def part(self, outputs: tuple[str, ...]) -> State:
+        """What it takes to compute `outputs`, given the placeholders and the prepacked stages."""
+        if not self.prepacked():
+            return self
+        needed = set(outputs)
+        for stage in reversed(self.stages):
+            if stage.name in outputs or (stage.name in needed and not stage.prepacked):
+                needed |= stage.reads
+        found = [s for s in self.stages if s.name in needed and not s.inlined]
+        made = tuple(s for s in found if s.name in outputs or not s.prepacked)
+        given = (Tensor(s.name, s.type, s.axes) for s in found if s not in made)
+        read = (p for p in self.placeholders if p.name in needed)
+        return replace(self, placeholders=(*read, *given), stages=made, outputs=outputs)
 
     def update(self, *changed: Stage) -> State:
         """The state with stages replaced by those of the same names."""
@@ -221,17 +258,51 @@ class State:
     def insert(self, stage: Stage, before: str) -> State:
         """The state with a new stage placed before another in topological order."""
         place = next(n for n, s in enumerate(self.stages) if s.name == before)
-        return replace(self, stages=(*self.stages[:place], stage, *self.stages[place:]))
+        new = replace(self, stages=(*self.stages[:place], stage, *self.stages[place:]))
+        return new.placed_in_scans() if stage.at is None else new
+
+    def step_loops(self, scan: Stage) -> tuple[str, ...]:
+        """The loops that the steps of a scan are, in the order in which they must run."""
+        loops = [scan.steps]
+        for relation in scan.relations:
+            old, new = parents(relation), children(relation)
+            if old[0] in loops:
+                start = loops.index(old[0])
+                loops[start : start + len(old)] = new
+        return tuple(loops)
+
+    def within(self, scan: Stage) -> tuple[Stage, ...]:
+        """The stages that a step of a scan needs and that need earlier steps."""
+        needed, depending = {scan.name}, {scan.name}
+        for stage in reversed(self.stages):
+            needed |= stage.reads if stage.name in needed else frozenset()
+        for stage in self.stages:
+            if not stage.reads.isdisjoint(depending):
+                depending.add(stage.name)
+        names = needed & depending - {scan.name}
+        return tuple(s for s in self.stages if s.name in names and not s.inlined)
+
+    def placed_in_scans(self) -> State:
+        """The state with stages that take part in a scan computed in its steps."""
+        state = self
+        for scan in self.stages:
+            if scan.steps and not scan.inlined:
+                at = Point(scan.name, self.step_loops(scan)[-1])
+                inside = [s for s in state.within(scan) if s.at is None]
+                state = state.update(*(replace(s, at=at) for s in inside))
+        return state
 
 
-def initial_state(outputs: Iterable[Tensor]) -> State:
+def initial_state(outputs: Iterable[Tensor], constants: Iterable[str] = ()) -> State:
     """The state of an empty trace: every tensor computed whole, at root, in plain loops.
 
     Raises LoweringError for two tensors of one name (MDLC0704) or an output that nothing computes
-    (MDLC0723).
+    (MDLC0723), ScheduleError (MDLC0602) for a constant that is no placeholder.
     """
     wanted = tuple(outputs)
     order = stages(wanted)
+    check_scans(order)
+    order = tuple(t for t in order if not isinstance(t, Recurrent))
     seen: dict[str, Tensor] = {}
     for tensor in order:
         if seen.setdefault(tensor.name, tensor) is not tensor:
@@ -245,8 +316,15 @@ def initial_state(outputs: Iterable[Tensor]) -> State:
             raise LoweringError(
                 f"output {tensor.name!r} is a placeholder: nothing computes it", code="MDLC0723"
             )
+    given = tuple(t for t in order if t.body is None)
+    known, names = frozenset(constants), [t.name for t in given]
+    for name in sorted(known.difference(names)):
+        raise ScheduleError(
+            f"constant {name!r} is no placeholder", hint=nearest(name, names), code="MDLC0602"
+        )
     return State(
-        tuple(t for t in order if t.body is None),
+        given,
         tuple(stage_of(t) for t in order if t.body is not None),
         tuple(dict.fromkeys(t.name for t in wanted)),
-    )
+        known,
+    ).placed_in_scans()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Axis, Index, Var
-from minidlc.expr.nodes import REDUCTIONS, Const, Expr, Load, Reduce, const, wrap
+from minidlc.expr.nodes import REDUCTIONS, Binary, Const, Expr, Load, Reduce, const, wrap
 from minidlc.expr.printing import print_expr
 from minidlc.expr.types import DTYPES, DType, TensorType, dtype
 from minidlc.expr.walk import walk
@@ -169,7 +169,8 @@ def compute(
 
     Axis names are the parameters of `body` unless `axes` gives them; the element type is that of
     the body (`element` types a body that is a plain number).
-    Raises LoweringError (MDLC0705) if body and shape disagree in rank.
+    Raises LoweringError (MDLC0705) if body and shape disagree in rank, or (MDLC0702) for elements
+    that were not taken inside of the body.
     """
     names = tuple(axes) if axes is not None else _parameters(body, len(shape))
     if len(names) != len(shape):
@@ -194,6 +195,12 @@ def compute(
         raise LoweringError(f"{name}: axis {taken.pop()!r} is bound twice", code="MDLC0705")
     type = TensorType(value.dtype, tuple(int(d) for d in shape))
     used = dict.fromkeys(load.buffer for load in loads(value))  # in the order of the text
+    for unknown in (source for source in used if source not in reads):
+        raise LoweringError(
+            f"{name}: an element of {unknown!r} was taken outside of the body",
+            hint="write the body as a function that reads its tensors itself",
+            code="MDLC0702",
+        )
     return Tensor(_name(name), type, names, value, tuple(reads[name] for name in used))
 
 
@@ -226,6 +233,24 @@ def min(value: object, *axes: ReduceAxis) -> Reduce:
 def prod(value: object, *axes: ReduceAxis) -> Reduce:
     """Product over axes; of nothing it is 1."""
     return _reduce("prod", value, axes)
+
+
+def combine(op: str, so_far: Expr, value: Expr) -> Expr:
+    """One step of a reduction."""
+    return Binary({"sum": "+", "prod": "*"}.get(op, op), so_far, value)
+
+
+def identity(op: str, type: DType) -> Const:
+    """What a reduction starts from: combined with it, a value stays itself."""
+    if op in ("sum", "prod"):
+        return const(0 if op == "sum" else 1, type)
+    if type.is_float:
+        return const(float("-inf") if op == "max" else float("inf"), type)
+    if type.kind == "bool":
+        return const(op == "min", type)
+    signed = type.kind == "int"
+    least = -(1 << (type.bits - 1)) if signed else 0
+    return const(least if op == "max" else least + (1 << type.bits) - 1, type)
 
 
 def stages(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:

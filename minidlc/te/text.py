@@ -3,7 +3,9 @@
     A = placeholder(f32[4, 8])
     B = placeholder(f32[8, 3])
     C = compute(f32[4, 3], lambda i, j: sum(A[i, k] * B[k, j], k=8))
-    return C                        # left away when the outputs are the tensors nothing reads
+    s = state(f32[4, 3])            # the steps of a scan so far
+    s = scan(f32[4, 3], lambda t, j: select(t - 1 >= 0, s[t - 1, j], 0.0) + C[t, j])
+    return s                        # left away when the outputs are the tensors nothing reads
 
 Reads text, writes tensors; every malformed construct is a ParseError with its place.
 Treated in course chapter 04_schedule.
@@ -13,15 +15,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, Reduce
 from minidlc.expr.source import Source, parse_python
 from minidlc.expr.text import ExprReader
 from minidlc.expr.types import TensorType
 from minidlc.expr.walk import walk
 from minidlc.loop.regions import loads
-from minidlc.support.errors import nearest
+from minidlc.support.errors import LoweringError, nearest
+from minidlc.te.scan import Recurrent, scan_of
 from minidlc.te.tensor import Tensor, stages
 
 
@@ -43,7 +47,11 @@ def print_te(outputs: Iterable[Tensor]) -> str:
 
 
 def _print(tensors: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> str:
-    lines = [str(t) for t in tensors]
+    lines: list[str] = []
+    for tensor in tensors:
+        states = (str(t) for t in tensor.inputs if isinstance(t, Recurrent))
+        lines += [line for line in states if line not in lines]
+        lines += [] if isinstance(tensor, Recurrent) else [str(tensor)]
     if outputs != _unread(tensors):
         lines.append(f"return {', '.join(t.name for t in outputs)}")
     return "\n".join(lines) + "\n"
@@ -88,10 +96,16 @@ def _no_line(source: Source, node: ast.AST) -> Exception:
     )
 
 
+def unknown(*_: Index) -> object:
+    """What stands before the first step is written out wherever a text reads a state."""
+    raise AssertionError("bodies in text are complete")
+
+
 @dataclass
 class _Reader:
     source: Source
     tensors: dict[str, Tensor]
+    states: dict[str, Recurrent] = field(default_factory=dict[str, Recurrent])
 
     def outputs(self, node: ast.expr) -> tuple[Tensor, ...]:
         items = node.elts if isinstance(node, ast.Tuple) else [node]
@@ -105,15 +119,22 @@ class _Reader:
         return tuple(found)
 
     def define(self, node: ast.Assign, name: str, call: ast.Call) -> None:
-        if name in self.tensors:
-            raise self.source.error(node, f"two tensors named {name!r}", "MDLC0351")
-        types = {t.name: t.dtype for t in self.tensors.values()}
+        is_scan = isinstance(call.func, ast.Name) and call.func.id == "scan"
+        if name in self.tensors or (name in self.states) != is_scan:
+            what = f"no state {name!r}" if is_scan else f"two tensors named {name!r}"
+            raise self.source.error(node, what, "MDLC0351")
+        known = {**self.tensors, **self.states}
+        types = {t.name: t.dtype for t in known.values()}
         match call:
             case ast.Call(ast.Name("placeholder"), [type_node], []):
                 type = ExprReader(self.source, types).tensor_type(type_node)
                 axes = tuple(f"i{d}" for d in range(type.rank))
                 self.tensors[name] = Tensor(name, type, axes)
-            case ast.Call(ast.Name("compute"), [type_node, ast.Lambda(args, body)], []):
+            case ast.Call(ast.Name("state"), [type_node], []):
+                type = ExprReader(self.source, types).tensor_type(type_node)
+                axes = tuple(f"i{d}" for d in range(type.rank))
+                self.states[name] = Recurrent(name, type, axes, init=unknown)
+            case ast.Call(ast.Name("compute" | "scan"), [type_node, ast.Lambda(args, body)], []):
                 type = ExprReader(self.source, types).tensor_type(type_node)
                 axes = tuple(a.arg for a in args.args)
                 if len(axes) != type.rank:
@@ -122,10 +143,19 @@ class _Reader:
                 value = ExprReader(self.source, types, set(axes)).value(body, type.dtype)
                 self.check(body, name, type, axes, value)
                 read = dict.fromkeys(load.buffer for load in loads(value))
-                inputs = tuple(self.tensors[source] for source in read)
-                self.tensors[name] = Tensor(name, type, axes, value, inputs)
+                inputs = tuple(known[source] for source in read)
+                made = Tensor(name, type, axes, value, inputs)
+                if is_scan:
+                    made = self.scan(node, made, self.states.pop(name))
+                self.tensors[name] = made
             case _:
                 raise _no_line(self.source, node)
+
+    def scan(self, node: ast.AST, step: Tensor, before: Recurrent) -> Tensor:
+        try:
+            return scan_of(step, before)
+        except LoweringError as error:
+            raise self.source.error(node, error.message, "MDLC0352", error.hint) from None
 
     def check(
         self, node: ast.expr, name: str, type: TensorType, axes: tuple[str, ...], value: Expr
@@ -144,7 +174,7 @@ class _Reader:
             twice = next(axis for axis in bound if bound.count(axis) > 1)
             raise self.source.error(node, f"{name}: axis {twice!r} is bound twice", "MDLC0351")
         for load in loads(value):
-            rank = self.tensors[load.buffer].type.rank
+            rank = {**self.tensors, **self.states}[load.buffer].type.rank
             if rank != len(load.index):
                 message = f"{load.buffer} has {rank} axes, got {len(load.index)} indices"
                 raise self.source.error(node, message, "MDLC0352")

@@ -1,7 +1,7 @@
 """Graph passes: pure functions from graph to graph (course chapter 02_passes).
 
 Reading order: pass_, pipeline, dce, cse, fold_constants, rules, rewriter, canonicalize,
-decompose, fusion_groups, fuse.
+decompose, fold_conv_bn, layout, layout_ops, layout_forms, fusion_groups, fuse.
 """
 
 from minidlc.transform.canonicalize import Canonicalize, canonical_rules
@@ -9,8 +9,10 @@ from minidlc.transform.cse import Cse
 from minidlc.transform.dce import Dce
 from minidlc.transform.decompose import Decompose
 from minidlc.transform.fold_constants import FoldConstants
+from minidlc.transform.fold_conv_bn import FoldConvBn
 from minidlc.transform.fuse import Fuse
 from minidlc.transform.fusion_groups import Groups, find_groups
+from minidlc.transform.layout import Layout
 from minidlc.transform.log import Pair, Refusal, Rewrite, collecting
 from minidlc.transform.pass_ import (
     Pass,
@@ -30,8 +32,10 @@ __all__ = [
     "Dce",
     "Decompose",
     "FoldConstants",
+    "FoldConvBn",
     "Fuse",
     "Groups",
+    "Layout",
     "Pair",
     "Pass",
     "Pipeline",

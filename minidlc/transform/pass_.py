@@ -35,6 +35,7 @@ class Pass(ABC):
     name: ClassVar[str] = ""
     mandatory: ClassVar[bool] = False  # lowering needs it: no pipeline goes without
     level: ClassVar[int] = 1  # the smallest opt_level that runs it
+    exact: ClassVar[bool] = True  # False: sums are rounded otherwise; precision="strict" forbids it
     requires: ClassVar[tuple[str, ...]] = ()  # names of PROPERTIES that must hold before
     ensures: ClassVar[tuple[str, ...]] = ()  # names of PROPERTIES that hold after
 

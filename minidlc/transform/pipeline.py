@@ -25,12 +25,15 @@ from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, OptionError, ParseError, PassError, nearest
 from minidlc.support.options import convert, hints
 from minidlc.support.source import Source
+from minidlc.target import Target
 from minidlc.transform.canonicalize import Canonicalize
 from minidlc.transform.cse import Cse
 from minidlc.transform.dce import Dce
 from minidlc.transform.decompose import Decompose
 from minidlc.transform.fold_constants import FoldConstants
+from minidlc.transform.fold_conv_bn import FoldConvBn
 from minidlc.transform.fuse import Fuse
+from minidlc.transform.layout import Layout
 from minidlc.transform.log import Event, Pair, Refusal, Rewrite, collecting
 from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class
 
@@ -100,20 +103,28 @@ class Pipeline:
             expect("Pipeline", "a pass", step, Pass, hint="Cse(), or graph_pass('name')(function)")
 
     @staticmethod
-    def default(opt_level: int = 3) -> Pipeline:
-        """The passes of an optimisation level, 0 to 3; OptionError (MDLC1013) for another."""
+    def default(opt_level: int = 3, target: Target | None = None) -> Pipeline:
+        """The passes of an optimisation level, 0 to 3; OptionError (MDLC1013) for another.
+
+        A target says how many channels a block has, and what its `precision` allows.
+        """
         if type(opt_level) is not int or not 0 <= opt_level <= 3:
             raise OptionError(f"opt_level must be 0, 1, 2 or 3, got {opt_level}", code="MDLC1013")
+        precision = "default" if target is None else target.precision
         order = (
             Decompose(),
             FoldConstants(),
-            Canonicalize(),
+            Canonicalize("fast") if precision == "fast" else Canonicalize(),
             FoldConstants(),
             Cse(),
             Dce(),
+            FoldConvBn(),
+            Layout() if target is None else Layout(block=target.lanes(32)),
             Fuse(),
         )
-        return Pipeline(tuple(p for p in order if p.mandatory or p.level <= opt_level))
+        exact = precision == "strict"
+        kept = (p for p in order if p.mandatory or p.level <= opt_level)
+        return Pipeline(tuple(p for p in kept if p.exact or not exact))
 
     @property
     def names(self) -> tuple[str, ...]:

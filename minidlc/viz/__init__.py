@@ -4,10 +4,11 @@
     mc.viz.passes(exe.passes)                       # Page: before and after each pass
     mc.viz.loops(sch)                               # a Schedule or a LoopFunction
     mc.viz.memory(exe.memory_plan)
+    mc.viz.roofline(exe.profile(x))                 # kernels under this machine's roofs
 
 Importing this package also makes a notebook show a Graph or a Schedule as its picture.
 Reading order: drawing, theme, svg, raster, picture; boxes, rows, paint, dot, collapse, graph; nest,
-loops; memory; passes, page.
+loops; memory; roofline; passes, page.
 """
 
 from minidlc.viz.graph import graph
@@ -16,7 +17,8 @@ from minidlc.viz.memory import memory
 from minidlc.viz.notebook import register
 from minidlc.viz.passes import Page, passes
 from minidlc.viz.picture import Picture
+from minidlc.viz.roofline import roofline
 
-__all__ = ["Page", "Picture", "graph", "loops", "memory", "passes", "register"]
+__all__ = ["Page", "Picture", "graph", "loops", "memory", "passes", "register", "roofline"]
 
 register()

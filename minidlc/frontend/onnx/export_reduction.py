@@ -14,8 +14,9 @@ from typing import Any
 from minidlc.expr.types import f32
 from minidlc.frontend.onnx.export_registry import NodeWriter, onnx_export
 from minidlc.ops.composite_reduction import CompositeReduction
-from minidlc.ops.normalization import GroupNorm, MeanVarianceNormalization
+from minidlc.ops.normalization import GroupNorm
 from minidlc.ops.reduction import Reduction
+from minidlc.ops.vector_norm import MeanVarianceNormalization
 
 
 @onnx_export(

@@ -68,6 +68,11 @@ def known_op_types() -> list[str]:
     return sorted({*_converters, *_regular()})
 
 
+def registered_converters() -> dict[str, Converter]:
+    """op_type -> the function that imports it, where one was written."""
+    return dict(_converters)
+
+
 _VALUE = (Input, Constant, Node)
 extension.declare(
     "onnx.OP",

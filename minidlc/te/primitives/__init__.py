@@ -1,16 +1,21 @@
-"""The schedule primitives: of loops (loops.py) and of whole stages (stages.py).
+"""The schedule primitives.
 
-Reads and writes `State`. Each docstring shows the loop nest before and after, each class says what
-it refuses. Treated in course chapter 04_schedule.
+Of loops (loops.py), reductions (reductions.py), whole stages (stages.py), constants
+(constants.py) and instructions (hints.py). Reads and writes `State`. Each docstring shows the loop
+nest before and after, each class says what it refuses. Treated in course chapter 04_schedule.
 """
 
+from minidlc.te.primitives.constants import Prepack
+from minidlc.te.primitives.hints import Prefetch, Tensorize
+from minidlc.te.primitives.layouts import CacheRead, TransformLayout
 from minidlc.te.primitives.loops import Fuse, Parallel, Reorder, Split, Tile, Unroll, Vectorize
+from minidlc.te.primitives.reductions import RFactor
 from minidlc.te.primitives.stages import (
-    CacheRead,
     CacheWrite,
     ComputeAt,
     ComputeInline,
     SetScope,
+    StoreAt,
 )
 
 __all__ = [
@@ -20,10 +25,16 @@ __all__ = [
     "ComputeInline",
     "Fuse",
     "Parallel",
+    "Prefetch",
+    "Prepack",
+    "RFactor",
     "Reorder",
     "SetScope",
     "Split",
+    "StoreAt",
+    "Tensorize",
     "Tile",
+    "TransformLayout",
     "Unroll",
     "Vectorize",
 ]

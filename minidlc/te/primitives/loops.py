@@ -19,7 +19,7 @@ from minidlc.te.placement import check_vector_leaf
 from minidlc.te.primitive import Primitive, register
 from minidlc.te.stage import FuseRelation, Relation, SplitRelation, Stage, State
 
-TAILS = ("cut",)
+TAILS = ("cut", "shift")
 
 
 @register("split")
@@ -35,8 +35,13 @@ class Split(Primitive):
 
     tail="cut": the last block runs fewer iterations. If `outer` is then moved inside `inner`, both
     run in full under `if 14*io + ii < 127`. Either way `partition` frees the main part of it.
+    tail="shift": all blocks are full; the last one begins at 127 - 14, so that it overlaps the one
+    before, and what both cover is computed and stored twice: `C[min(14*io, 113) + ii] = …`.
     Refuses: an unknown loop, a factor below 1, a name that is taken, a loop at which a stage is
     computed (it would lose its place), a loop that is already unrolled, vectorised or parallel.
+    Refuses tail="shift" where storing twice is not storing once: of a reduction loop, with a
+    reduction loop around the blocks, with parallel blocks; and where fewer than `factor` iterations
+    may be left.
     """
 
     axis: str
@@ -53,8 +58,14 @@ class Split(Primitive):
             raise ScheduleError(
                 f"no tail {self.tail!r}", hint=nearest(self.tail, TAILS), code="MDLC0604"
             )
+        if self.tail == "shift" and self.axis in stage.reductions:
+            raise ScheduleError(
+                f"{self.axis!r} is a reduction loop: what two blocks cover would be added twice",
+                hint='use tail="cut"',
+                code="MDLC0625",
+            )
         _check_free(state, stage, self.axis)
-        relation = SplitRelation(self.axis, *self.names, self.factor)
+        relation = SplitRelation(self.axis, *self.names, self.factor, self.tail)
         return state.update(_replace_leaves(stage, place, 1, self.names, relation))
 
 
@@ -233,7 +244,7 @@ class Parallel(Primitive):
         if self.axis in stage.reductions:
             raise ScheduleError(
                 f"{self.axis!r} is a reduction loop: threads would add to the same elements",
-                hint="make a spatial loop parallel",
+                hint="make a spatial loop parallel, or one by rfactor",
                 code="MDLC0613",
             )
         return state.update(_annotate(stage, self.axis, Kind.PARALLEL))

@@ -8,11 +8,10 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from minidlc.expr.index import Cond, Index, Var, substitute
-from minidlc.expr.nodes import Expr, Load, Reduce, Select, const
-from minidlc.expr.types import TensorType
+from minidlc.expr.index import Index, Var, substitute
+from minidlc.expr.nodes import Expr, Load, Reduce
 from minidlc.expr.walk import map_indices, rewrite
 from minidlc.loop.nodes import Scope
 from minidlc.support.errors import ScheduleError, nearest
@@ -46,8 +45,46 @@ class ComputeAt(Primitive):
     def apply(self, state: State) -> State:
         stage, target = state.stage(self.stage), state.stage(self.target)
         target.position(self.axis)
-        _refuse_output(state, stage, "is computed whole")
+        refuse_output(state, stage, "is computed whole")
         new = state.update(replace(stage, at=Point(self.target, self.axis)))
+        check_placement(new)
+        return new
+
+
+@register("store_at")
+@dataclass(frozen=True)
+class StoreAt(Primitive):
+    """Keep the elements of a stage at a loop around the one it is computed at.
+
+    Before:                               After `store_at("e", "y", "i")`, and then
+                                          `compute_at("e", "s", "ko")`:
+        for i in serial(0, 8):
+            e = alloc(f32[1, 64])             for i in serial(0, 8):
+            for j in serial(0, 64):               e = alloc(f32[1, 64])
+                e[0, j] = …                       for ko in serial(0, 4):
+            for k in serial(0, 64):                   for j in serial(0, 16):
+                s[0] = s[0] + e[0, k]                     e[0, 16*ko + j] = …
+            for j in serial(0, 64):                   for ki in serial(0, 16):
+                y[i, j] = e[0, j] / s[0]                  s[0] = s[0] + e[0, 16*ko + ki]
+                                                  for j in serial(0, 64):
+                                                      y[i, j] = e[0, j] / s[0]
+
+    So readers after the loop that computes can have the elements too. Each iteration computes all
+    that it reads: rows that two iterations need, a halo, are computed again, not kept.
+    A stage that has no place yet is computed at the same loop.
+    Refuses: a loop that is not around where the stage is computed; a reader outside it; elements
+    that are not proved to be computed before they are read; a parallel loop between the two.
+    """
+
+    target: str
+    axis: str
+
+    def apply(self, state: State) -> State:
+        stage, target = state.stage(self.stage), state.stage(self.target)
+        target.position(self.axis)
+        refuse_output(state, stage, "lives in memory of the caller")
+        point = Point(self.target, self.axis)
+        new = state.update(replace(stage, at=stage.at or point, stored=point))
         check_placement(new)
         return new
 
@@ -76,14 +113,14 @@ class ComputeInline(Primitive):
                 hint="compute_at places it near its reader instead",
                 code="MDLC0617",
             )
-        _refuse_output(state, stage, "must be stored")
+        refuse_output(state, stage, "must be stored")
         for other in state.attached(stage.name):
             raise ScheduleError(
                 f"stage {other.name!r} is computed at {other.at}: it would lose its place",
                 code="MDLC0605",
             )
         readers = (replace(s, body=_inline(s.body, stage)) for s in state.readers(stage.name))
-        return state.update(replace(stage, inlined=True, at=None), *readers)
+        return state.update(*readers, replace(stage, inlined=True, at=None, stored=None))
 
 
 @register("set_scope")
@@ -103,7 +140,7 @@ class SetScope(Primitive):
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        _refuse_output(state, stage, "lives in memory of the caller")
+        refuse_output(state, stage, "lives in memory of the caller")
         return state.update(replace(stage, scope=_scope(self.scope)))
 
 
@@ -130,112 +167,13 @@ class CacheWrite(Primitive):
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        if stage.relations or stage.kinds or stage.leaves != _plain_leaves(stage):
-            raise ScheduleError(
-                f"the loops of {stage.name!r} were changed before: they would belong to no stage",
-                hint="cache_write first, then schedule both stages",
-                code="MDLC0619",
-            )
-        for other in state.attached(stage.name):
-            raise ScheduleError(
-                f"stage {other.name!r} is computed at {other.at}: it would lose its place",
-                hint="cache_write first",
-                code="MDLC0605",
-            )
+        refuse_scheduled(state, stage, "cache_write")
         name = Names(state.names()).fresh(f"{stage.name}_c")
-        cache = replace(stage, name=name, scope=_scope(self.scope), at=None)
+        cache = replace(stage, name=name, scope=_scope(self.scope), at=None, stored=None)
+        cache = replace(cache, prepacked=False, steps="")
         here = tuple(Index.of(Var(a)) for a in stage.axes)
         copy = replace(stage, body=Load(name, here, stage.type.dtype), leaves=stage.axes)
         return state.update(copy).insert(cache, before=stage.name)
-
-
-@register("cache_read")
-@dataclass(frozen=True)
-class CacheRead(Primitive):
-    """Copy a tensor to a buffer `B_p` in the order it is read in; the readers load from there.
-
-    Before:                               After `cache_read("B", ["C"], tiles=[[1, 32]])`:
-
-        for j in serial(0, 64):               B_p = alloc(f32[2, 8, 32], "arena")
-            for k in serial(0, 8):            …  B_p[i1o, i0, i1i] = B[i0, 32*i1o + i1i]
-                C[j] = C[j] + B[k, j]         for j in serial(0, 64):
-                                                  for k in serial(0, 8):
-                                                      C[j] = C[j] + B_p[j//32, k, j%32]
-
-    `tiles` lists (dimension, factor): the copy has the block numbers of those dimensions first,
-    then the other dimensions, then the places inside a block; it is padded with zeros to whole
-    blocks. Split the reader's loop by the same factor, and `//` and `%` vanish.
-    Refuses: a stage that does not read the tensor, a wrong dimension or factor.
-    """
-
-    readers: tuple[str, ...]
-    tiles: tuple[tuple[int, int], ...] = field(default=())
-
-    def apply(self, state: State) -> State:
-        readers = [state.stage(name) for name in self.readers]
-        for reader in readers or [None]:
-            if reader is None or self.stage not in reader.reads:
-                who = f"{reader.name!r} does not read" if reader else "no stage is named to read"
-                known = [s.name for s in state.readers(self.stage)]
-                raise ScheduleError(
-                    f"{who} {self.stage!r}",
-                    hint=f"its readers: {', '.join(known)}" if known else None,
-                    code="MDLC0620",
-                )
-        source = state.type_of(self.stage)
-        self._check_tiles(source)
-        name = Names(state.names()).fresh(f"{self.stage}_p")
-        first = min((s.name for s in readers), key=[s.name for s in state.stages].index)
-        copy = self._copy(name, source, state)
-        changed = (replace(s, body=self._redirect(s.body, name)) for s in readers)
-        new = state.update(*changed).insert(copy, before=first)
-        check_placement(new)
-        return new
-
-    def _check_tiles(self, source: TensorType) -> None:
-        dims = [d for d, _ in self.tiles]
-        for dim, factor in self.tiles:
-            if not 0 <= dim < source.rank or dims.count(dim) > 1 or factor < 1:
-                raise ScheduleError(
-                    f"a tile of {factor} in dimension {dim} of {source}",
-                    notes=("a tile is (dimension, factor >= 1), each dimension once",),
-                    code="MDLC0604",
-                )
-
-    def _copy(self, name: str, source: TensorType, state: State) -> Stage:
-        """The stage that copies, padded with zeros where blocks reach over the edge."""
-        tiles = dict(self.tiles)
-        sizes, position, inside = source.dims, list[Index](), list[Index]()
-        for d, size in enumerate(sizes):
-            whole = Index.of(Var(f"i{d}"))
-            if d in tiles:
-                whole = Index.of(Var(f"i{d}o")) * tiles[d] + Var(f"i{d}i")
-                inside += [size - 1 - whole] if size % tiles[d] else []
-            position.append(whole)
-        body: Expr = Load(self.stage, tuple(position), source.dtype)
-        if inside:
-            body = Select(Cond(tuple(inside)), body, const(0, source.dtype))
-        outer = [(f"i{d}o", -(-sizes[d] // f)) for d, f in sorted(self.tiles)]
-        middle = [(f"i{d}", size) for d, size in enumerate(sizes) if d not in tiles]
-        inner = [(f"i{d}i", f) for d, f in sorted(self.tiles)]
-        axes = tuple(axis for axis, _ in outer + middle + inner)
-        type = TensorType(source.dtype, tuple(n for _, n in outer + middle + inner))
-        origin = state.stage(self.stage).origin if self.stage in state else self.stage
-        return Stage(name, type, axes, body, axes, origin=origin)
-
-    def _redirect(self, body: Expr, name: str) -> Expr:
-        """The body with loads of the tensor taken from the copy."""
-        tiles = dict(self.tiles)
-
-        def step(e: Expr) -> Expr:
-            if not isinstance(e, Load) or e.buffer != self.stage:
-                return e
-            outer = [e.index[d] // f for d, f in sorted(tiles.items())]
-            middle = [i for d, i in enumerate(e.index) if d not in tiles]
-            inner = [e.index[d] % f for d, f in sorted(tiles.items())]
-            return Load(name, (*outer, *middle, *inner), e.type)
-
-        return rewrite(body, step)
 
 
 def _inline(body: Expr, stage: Stage) -> Expr:
@@ -253,11 +191,25 @@ def _inline(body: Expr, stage: Stage) -> Expr:
     return rewrite(body, step)
 
 
-def _plain_leaves(stage: Stage) -> tuple[str, ...]:
-    return (*stage.axes, *(name for name, _ in stage.reduce_axes))
+def refuse_scheduled(state: State, stage: Stage, step: str) -> None:
+    """Refuse a stage whose loops were changed, or that others are computed at."""
+    plain = (*stage.axes, *(name for name, _ in stage.reduce_axes))
+    if stage.relations or stage.kinds or stage.leaves != plain:
+        raise ScheduleError(
+            f"the loops of {stage.name!r} were changed before: they would belong to no stage",
+            hint=f"{step} first, then schedule the loops",
+            code="MDLC0619",
+        )
+    for other in state.attached(stage.name):
+        raise ScheduleError(
+            f"stage {other.name!r} is computed at {other.at}: it would lose its place",
+            hint=f"{step} first",
+            code="MDLC0605",
+        )
 
 
-def _refuse_output(state: State, stage: Stage, why: str) -> None:
+def refuse_output(state: State, stage: Stage, why: str) -> None:
+    """Refuse an output of the program."""
     if stage.name in state.outputs:
         raise ScheduleError(f"{stage.name!r} is an output: it {why}", code="MDLC0621")
 

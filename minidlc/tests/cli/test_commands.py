@@ -117,7 +117,7 @@ def test_a_console_without_arrows(tmp_path):
     """A pipe on Windows has no UTF-8: characters are replaced, nothing fails."""
     done = minidlc("compile", MODEL, "--threads", "1", encoding="ascii")
     assert done.returncode == 0, done.stderr
-    assert "12 nodes ? 6 ? 5 kernels" in done.stdout
+    assert "12 nodes ? 7 ? 6 kernels" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -191,3 +191,33 @@ def test_open_sizes_are_given_by_an_option(command, open_sizes):
     assert done.returncode == 1
     assert "m.onnx leaves sizes or values open" in done.stderr
     assert "hint: --shape N=4" in done.stderr
+
+
+def test_bench_prints_times_kernels_and_a_picture(tmp_path):
+    picture = tmp_path / "roof.svg"
+    done = minidlc(
+        "bench", MODEL, "--threads", "1", "--rounds", "2", "--profile", "--roofline", str(picture)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "minidlc" in done.stdout
+    assert "GFLOP/s" in done.stdout
+    assert "outside" in done.stdout
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_bench_takes_graph_texts_and_refuses_what_run_refuses(tmp_path):
+    save_text(mc.trace(lambda x: mc.relu(x), mc.f32[4, 8]), tmp_path / "g.dlc")
+    done = minidlc("bench", str(tmp_path / "g.dlc"), "--threads", "1", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "minidlc" in done.stdout
+    wrong = minidlc("bench", MODEL, "--input", "nothing.npy", "--rounds", "1")
+    assert wrong.returncode == 1
+    assert "MDLC1008" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_show_asm_says_what_instructions_came_from():
+    done = minidlc("show", MODEL, "--level", "asm", "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    assert "<- Conv" in done.stdout
+    assert "# for " in done.stdout

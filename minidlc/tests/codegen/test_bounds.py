@@ -84,3 +84,22 @@ def test_masks_and_conditions_guard_every_access(width: int) -> None:
 
 def test_the_guard_bites() -> None:
     assert not runs("def f(A: f32[19]):\n    for i in serial(0, 20):\n        A[i] = 1.0\n", 4)
+
+
+def test_the_last_vector_is_masked_only_where_it_would_reach_over_the_end() -> None:
+    from minidlc import target
+    from minidlc.codegen.llvm import emit
+    from minidlc.loop.text import parse_function
+
+    def text(rows: str) -> str:
+        source = f"""
+def f(A: f32[4, 7], C: f32[4, 7]):
+    for i in serial(0, {rows}):
+        for j in vectorized(0, 7):
+            C[i, j] = A[i, j]
+"""
+        return emit(parse_function(source), target.host(4), "f")
+
+    assert "masked.load" in text("4")  # the last row ends with the buffer
+    assert "masked.load" not in text("3")
+    assert "masked.store" in text("3")

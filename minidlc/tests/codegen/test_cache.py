@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -106,16 +107,46 @@ def test_unwritable_folder_means_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_least_recently_used_entries_go(tmp_path: Path) -> None:
-    kernels = KernelCache(tmp_path, limit=5000)
+    full = KernelCache(tmp_path)
     for n in range(8):
-        kernels.write(f"{n:02}" * 20, "text", bytes(900))
-        os.utime(kernels.path(f"{n:02}" * 20), (n, n))
+        full.write(f"{n:02}" * 20, "text", bytes(900))
+        os.utime(full.path(f"{n:02}" * 20), (n, n))
+    kernels = KernelCache(tmp_path, limit=5000)
     assert kernels.read("00" * 20) is not None  # now the latest
     kernels.sweep()
     kept = [n for n in range(8) if kernels.path(f"{n:02}" * 20).exists()]
     assert 0 in kept
     assert 1 not in kept
     assert sum(p.stat().st_size for p in tmp_path.glob("*/*")) <= 5000
+    for n in range(20, 40):  # writing looks by itself
+        kernels.write(f"{n:02}" * 20, "text", bytes(900))
+        assert sum(p.stat().st_size for p in tmp_path.glob("*/*")) <= 5000
+    kernels.write("50" * 20, "text", bytes(6000))  # alone larger than the limit
+    assert kernels.read("50" * 20) is None
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_nothing(
+    problem: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise problem
+
+    kernels = KernelCache(tmp_path)
+    monkeypatch.setattr(disk.os, "replace", fail)
+    with contextlib.suppress(KeyboardInterrupt):
+        kernels.write("ab" * 32, "text", b"code")
+        assert isinstance(problem, OSError)
+    assert [p for p in tmp_path.glob("*/*")] == []
+
+
+def test_off_means_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MINIDLC_CACHE", "off")
+    monkeypatch.chdir(tmp_path)
+    cache = KernelCache()
+    cache.write("ab" * 32, "text", b"code")
+    assert cache.read("ab" * 32) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

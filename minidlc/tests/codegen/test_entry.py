@@ -128,3 +128,27 @@ def test_calls_inside_blocks_agree_on_the_number_of_operands():
     steps = (Branch(IN, (KernelCall("k", (IN,)),), (KernelCall("k", (IN, OUT)),)),)
     with pytest.raises(CodegenError, match="called with 2 and with 1 operands"):
         emit_entry("main", steps)
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_told_to_stop_it_calls_no_further_kernel(word):
+    """Also in a branch and a loop; the first kernel runs in any case."""
+    steps = [
+        KernelCall("add", (IN, IN, OUT)),
+        Branch(Operand("input", 1), (KernelCall("add", (OUT, OUT, OUT)),), ()),
+        repeat([KernelCall("add", (OUT, IN, OUT))], trips=3),
+    ]
+    stop = Operand("input", 2)
+    text = emit_entry("main", tuple(steps), stop=stop)
+    assert text.count("load volatile") == 2
+    kernel = compile_kernel(parse_function(ADD), target.host())
+    calls = renamed(tuple(steps), {"add": kernel.symbol}.__getitem__)
+    arrays = [pair(1, 2), np.array(True), np.array(word)]
+    (got,) = LoadedModule(
+        (kernel.object, compile_entry("main", calls, target.host(), stop=stop)),
+        "main",
+        tuple(ArraySpec(f"x{n}", a.dtype, a.shape) for n, a in enumerate(arrays)),
+        (ArraySpec("y", np.dtype(np.int64), (2,)),),
+        arena_bytes=256,
+    ).run(arrays)
+    assert got.tolist() == ([2, 4] if word else [7, 14])

@@ -13,6 +13,8 @@ from minidlc.codegen.compile import Kernel, compile_kernel, run_kernel
 from minidlc.loop.text import parse_function
 from minidlc.tests.codegen.helpers import WIDTHS
 
+AVX2 = target.Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c", 256, 16)
+
 pytestmark = pytest.mark.llvm
 
 
@@ -75,6 +77,32 @@ def test_result(width: int) -> None:
     c = np.full_like(a, np.nan)
     run_kernel(kernel, [a, b, c])
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_loops_say_how_often_they_run() -> None:
+    text = compiled(WIDTHS[-1]).llvm
+    size, rows, _ = tile(WIDTHS[-1])
+    for trips in (256, size // rows):  # k, io
+        assert f'!prof !{{!"branch_weights", i32 {trips - 1}, i32 1}}' in text
+
+
+def test_sums_stay_in_registers_beside_an_epilogue_of_two_short_loops() -> None:
+    """LLVM would keep the constants of the polynomial in them, as the deeper loops look busier."""
+    source = gemm(252, 6, 2, 8).replace('"register")', '"register")', 1)
+    head, tail = source.rsplit("for z in serial(0, 1):", 1)
+    assert "C[" in tail
+    copy = tail.replace("C[6*io + ii, 16*jo + 8*jv + jl]", "t[ii, 8*jv + jl]")
+    epilogue = """
+            for ii in serial(0, 6):
+                for jv in serial(0, 2):
+                    for jl in vectorized(0, 8):
+                        C[6*io + ii, 16*jo + 8*jv + jl] = sigmoid(t[ii, 8*jv + jl])
+"""
+    stack = 't = alloc(f32[6, 16], "stack")\n            for z in serial(0, 1):'
+    text = (head + stack + copy.rstrip() + epilogue).replace("serial(0, 256)", "serial(0, 64)")
+    kernel = compile_kernel(parse_function(text), AVX2, cache=False)
+    busiest = max((count(loop) for loop in inner_loops(kernel.asm)), key=lambda c: c.fma)
+    assert (busiest.fma, busiest.spills) == (12, 0)
 
 
 def test_emitting_and_compiling_is_quick() -> None:

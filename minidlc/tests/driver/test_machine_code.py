@@ -24,7 +24,7 @@ def kernels():
     return [k for name in names for k in mc.compile(case(name).model, threads=1).kernels]
 
 
-@pytest.mark.parametrize("kind", ["conv", "matmul"])
+@pytest.mark.parametrize("kind", ["conv_nchwc", "matmul"])
 def test_main_loops_hold_vector_fmas_and_no_spills(kernels, kind):
     chosen = [k for k in kernels if k.lowered.kind == kind]
     assert len(chosen) >= 4

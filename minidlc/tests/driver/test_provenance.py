@@ -98,18 +98,26 @@ def test_an_fma_of_a_conv(bn: mc.Executable) -> None:
     assert origin.instruction == lines[line - 1].strip()
     assert origin.stage == "conv"
     assert origin.statement is not None
-    assert origin.statement.startswith("conv[")
+    assert origin.statement.startswith("conv_c[")  # the sums, in registers
     assert origin.loops[-1].startswith("for ")
     assert origin.node is not None
     assert origin.node.op.name == "conv"
-    assert origin.places == (OnnxLoc("test", "Conv_3", "Conv"),)
+    places = ("Conv_3", "Conv"), ("BN_4", "BatchNormalization")  # its weights hold both
+    assert set(origin.places) == {OnnxLoc("test", *place) for place in places}
     text = str(origin)
     assert "stage    conv" in text
     assert "from     test: node 'Conv_3' (Conv)" in text
 
 
-def test_a_composite_op_is_several_stages_and_constants(bn: mc.Executable) -> None:
+def test_a_batch_norm_in_the_weights_of_a_conv_leads_to_the_conv(bn: mc.Executable) -> None:
     found = bn.where_to("BN_4")
+    assert {p.node.op.name for p in found.parts} == {"conv"}
+    assert "fold_conv_bn: fold mul into conv at mul: done" in found.events
+
+
+def test_a_composite_op_is_several_stages_and_constants() -> None:
+    passes = mc.Pipeline.default().without("fold_conv_bn")
+    found = mc.compile(normalized(), threads=2, pipeline=passes).where_to("BN_4")
     assert [p.node.op.name for p in found.parts] == ["sub", "mul", "add"]
     assert all(p.inlined and not p.stages and p.llvm_lines for p in found.parts)
     assert found.events[0] == "decompose: decompose batch_norm at u: done"

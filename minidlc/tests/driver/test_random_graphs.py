@@ -24,7 +24,7 @@ from minidlc.graph import parse, verify, weights_of
 from minidlc.schedules import injective, tiles
 from minidlc.tests.codegen.helpers import WIDTHS
 from minidlc.tests.random_graphs import Case, case_of, cases
-from minidlc.transform import Pipeline
+from minidlc.transform import Pipeline, layout
 
 pytestmark = pytest.mark.llvm
 
@@ -37,6 +37,8 @@ SMALL = (
     (injective, "PARALLEL_WORK", 50),
     (tiles, "PARALLEL_SUMS", 50),
     (injective, "INLINE_NODES", 6),
+    (layout, "GAIN", 1000),
+    (layout, "WASTE", 1000),
 )
 
 
@@ -44,8 +46,8 @@ SMALL = (
 class Configuration:
     """How a graph is compiled: the passes of `level`, or only `alone`.
 
-    `small`: loops run in parallel, and stages are kept instead of inlined, at sizes that these
-    graphs have.
+    `small`: loops run in parallel, stages are kept instead of inlined, and images go into blocks of
+    channels at sizes that these graphs have.
     """
 
     level: int = 3

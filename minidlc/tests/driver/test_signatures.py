@@ -45,6 +45,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return exe
 
     monkeypatch.setattr(driver, "compile_graph", counting)
+    monkeypatch.setattr(driver.model_cache, "read", lambda key: None)
     return done
 
 

@@ -12,6 +12,7 @@ from minidlc.expr.types import f32
 from minidlc.support.errors import LoweringError, ScheduleError
 from minidlc.support.locations import PyLoc
 from minidlc.te import Schedule
+from minidlc.te.primitives import TransformLayout
 from minidlc.tests.te.programs import gemm, softmax, stencil
 
 pytestmark = pytest.mark.ch04
@@ -247,6 +248,104 @@ LOOPS = {
         "MDLC0604",
         lambda s: s["C"].cache_read("B", {2: 4}),
         ("a tile of 4 in dimension 2 of f32[5, 8]",),
+    ),
+    "rfactor of a spatial loop": Refusal(
+        "MDLC0623",
+        then(lambda s: s["C"].split("j", 4), lambda s: s["C"].rfactor("ji")),
+        ("rfactor: 'ji' is a spatial loop of 'C'", "reduction loops: k"),
+    ),
+    "rfactor of a whole reduction": Refusal(
+        "MDLC0623",
+        lambda s: s["C"].rfactor("k"),
+        ("rfactor: 'k' is a reduction loop of 'C', but no half", "split 'k' first"),
+    ),
+    "rfactor of what was fused": Refusal(
+        "MDLC0623",
+        then(
+            lambda s: s["C"].split("k", 2),
+            lambda s: s["C"].fuse("ko", "ki", "kk"),
+            lambda s: s["C"].split("kk", 2),
+            lambda s: s["C"].rfactor("kki"),
+        ),
+        ("'kki' is a reduction loop of 'C', but no half of a split reduction loop",),
+    ),
+    "rfactor of no loop": Refusal("MDLC0603", lambda s: s["C"].rfactor("ki"), ("no loop 'ki'",)),
+    "rfactor of a stage without reduction": Refusal(
+        "MDLC0623", lambda s: s["D"].rfactor("j"), ("'j' is a spatial loop", "loops: none")
+    ),
+    "rfactor to an odd place": Refusal(
+        "MDLC0604",
+        then(lambda s: s["C"].split("k", 2), lambda s: s["C"].rfactor("ki", "frist")),
+        ("no position 'frist'", "did you mean 'first'"),
+    ),
+    "rfactor around a stage": Refusal(
+        "MDLC0605",
+        then(
+            lambda s: s["C"].cache_read("B"),
+            lambda s: s["C"].split("k", 2),
+            lambda s: s["B_p"].compute_at("C", "ko"),
+            lambda s: s["C"].rfactor("ki"),
+        ),
+        ("rfactor: stage 'B_p' is computed at C.ko", "before compute_at of 'B_p'"),
+    ),
+    "layout of an output": Refusal(
+        "MDLC0621",
+        lambda s: s["D"].transform_layout({0: 4}),
+        ("'D' is an output: it has the layout that the caller expects",),
+    ),
+    "layout of a dimension that is none": Refusal(
+        "MDLC0604",
+        lambda s: s["C"].transform_layout({2: 4}),
+        ("transform_layout: a tile of 4 in dimension 2 of f32[6, 8]",),
+    ),
+    "layout that tiles a dimension twice": Refusal(
+        "MDLC0604",
+        lambda s: s.apply(TransformLayout("C", ((1, 2), (1, 4)))),
+        ("a tile of 2 in dimension 1", "each dimension once"),
+    ),
+    "layout after split": Refusal(
+        "MDLC0619",
+        then(lambda s: s["C"].split("i", 2), lambda s: s["C"].transform_layout({0: 2})),
+        ("the loops of 'C' were changed before", "transform_layout first"),
+    ),
+    "shifted reduction": Refusal(
+        "MDLC0625",
+        lambda s: s["C"].split("k", 2, tail="shift"),
+        ("split: 'k' is a reduction loop: what two blocks cover would be added twice",),
+    ),
+    "shifted blocks inside a reduction": Refusal(
+        "MDLC0625",
+        then(
+            lambda s: s["C"].split("j", 3, tail="shift"), lambda s: s["C"].reorder("k", "jo", "ji")
+        ),
+        ("reorder: split of 'j' with tail=\"shift\": 'jo' lies inside the reduction loop 'k'",),
+    ),
+    "shifted blocks in parallel": Refusal(
+        "MDLC0625",
+        then(lambda s: s["D"].split("j", 3, tail="shift"), lambda s: s["D"].parallel("jo")),
+        ("parallel: split of 'j'", "'jo' is parallel: two threads would store the same elements"),
+    ),
+    "shift of a tail": Refusal(
+        "MDLC0625",
+        then(
+            lambda s: s["D"].split("j", 7),
+            lambda s: s["C"].compute_at("D", "jo"),
+            lambda s: s["C"].split("j", 2, tail="shift"),
+        ),
+        ("'j' runs min(7, 8 - 7*jo) times, which is not proved to be 2 or more",),
+    ),
+    "shift of a half that varies": Refusal(
+        "MDLC0625",
+        then(lambda s: s["D"].split("j", 5), lambda s: s["D"].split("ji", 2, tail="shift")),
+        ("'ji' runs a varying number of times", 'use tail="cut"'),
+    ),
+    "stored inside of where it is computed": Refusal(
+        "MDLC0626",
+        then(attach, lambda s: s["C"].store_at("D", "j")),
+        ("store_at: 'C' is computed at D.i, which is not inside D.j",),
+    ),
+    "store of an output": Refusal(
+        "MDLC0621", lambda s: s["D"].store_at("D", "i"), ("'D' is an output: it lives in memory",)
     ),
 }
 

@@ -176,6 +176,15 @@ def test_fuse_undoes_itself(n: int, f: int, m: int) -> None:
     assert simplify((f * i + j) % f, {j: (0, f - 1)}) == simplify(Index.of(j), {j: (0, f - 1)})
 
 
+@given(n=st.integers(2, 9), f=st.integers(2, 9), outer=st.integers(0, 40))
+def test_fuse_undoes_itself_after_a_split(n: int, f: int, outer: int) -> None:
+    """The remainder has lost multiples of the divisor, the quotient has not."""
+    o, v = Var("o"), Var("v")
+    fused = outer * o + v
+    e = n * f * (fused // (n * f)) + f * (fused // f % n) + fused % f
+    assert simplify(e, {}) == fused
+
+
 def test_division_and_remainder_are_read_together() -> None:
     assert bounds(i - 4 * (i // 4), [(i, Index.of(99))]) == (Index.of(0), Index.of(3))
     assert bounds(4 * (i // 4) + 3, [(i, Index.of(10))]) == (Index.of(3), Index.of(11))

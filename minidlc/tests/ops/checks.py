@@ -224,8 +224,8 @@ def run(
     arrays_of = dict(zip((v for v in node.inputs if v is not None), given(example), strict=True))
     wanted = reference(example)
     buffers: dict[str, Any] = {}
-    for param, value in zip(kernel.loops.params, kernel.inputs, strict=False):
-        buffers[param.name] = np.ascontiguousarray(arrays_of[value]).reshape(param.type.dims)
+    for param, array in zip(kernel.loops.params, kernel.arrays(arrays_of).values(), strict=False):
+        buffers[param.name] = np.ascontiguousarray(array).reshape(param.type.dims)
     outputs = kernel.loops.params[len(kernel.inputs) :]
     for param in outputs:
         buffers[param.name] = np.full(param.type.dims, 77, param.type.dtype.numpy)

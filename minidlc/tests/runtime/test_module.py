@@ -180,3 +180,60 @@ def test_missing_kernel_is_an_error() -> None:
     with pytest.raises(CodegenError, match="cannot be linked") as error:
         LoadedModule((entry,), "lonely", (), ()).run([])
     assert error.value.code == "MDLC0821"
+
+
+def test_arguments_that_are_not_plain_are_left_to_others() -> None:
+    m, (a, b) = model(), inputs()
+    quick = m.run_if_plain
+    plain: list[tuple[object, ...]] = [(a, b), ({"a": a, "b": b},), ({"b": b, "a": a},)]
+    frozen = a.copy()
+    frozen.flags.writeable = False
+    plain.append((frozen, b))
+    for arguments in plain:
+        (y,) = quick(arguments) or [None]
+        np.testing.assert_allclose(y, expected(a, b), rtol=1e-6)
+    unaligned = np.frombuffer(b"\0" + a.tobytes(), np.uint8)[1:].view(np.float32)
+    other: list[tuple[object, ...]] = [
+        (),
+        (a,),
+        (a, b, b),
+        ({"a": a},),
+        ({"a": a, "c": b},),
+        ({"a": a, "b": b, "c": b},),
+        (a, b.astype(np.float64)),
+        (a, b.astype(">f4")),
+        (a, b[: N - 1]),
+        (a, b.reshape(1, N)),
+        (a, b[::-1]),
+        (a, list(b)),
+        (a, None),
+        (unaligned, b),
+        (a.view(np.recarray), b),
+    ]
+    for arguments in other:
+        assert quick(arguments) is None
+    (y,) = m.run([unaligned, b[::-1].copy()[::-1]])
+    np.testing.assert_allclose(y, expected(a, b), rtol=1e-6)
+    assert len(m._frames) == 1
+
+
+def test_no_threads_to_be_had_means_a_call_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    m, (a, b) = model(threads=1), inputs()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(2):
+        np.testing.assert_allclose(m.run([a, b])[0], expected(a, b), rtol=1e-6)
+
+
+def test_an_interruption_before_the_call_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    m, (a, b) = model(threads=1), inputs()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            m.run([a, b])
+    np.testing.assert_allclose(m.run([a, b])[0], expected(a, b), rtol=1e-6)

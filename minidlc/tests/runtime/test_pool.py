@@ -144,6 +144,47 @@ def test_concurrent_callers() -> None:
     assert not wrong
 
 
+CROWD = """
+import ctypes, threading, time
+import numpy as np
+from minidlc.runtime import pool
+from minidlc.tests.runtime.test_pool import BODY, parallel
+
+seen = np.zeros(40, np.int64)
+
+@BODY
+def body(_, low, high, worker):
+    seen[low:high] += 1
+
+for _ in range(300):
+    parallel(body, 40, 48)
+print("rounds", set(seen.tolist()))
+deadline = time.monotonic() + 20
+while pool.workers() < 47 and time.monotonic() < deadline:
+    time.sleep(0.01)
+print("workers", pool.workers())
+for _ in range(300):
+    parallel(body, 40, 48)
+print("rounds", set(seen.tolist()))
+"""
+
+
+def test_more_workers_than_cores() -> None:
+    """The caller waits for nobody who comes late, and gives way where it has to wait."""
+    done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, timeout=60, text=True)
+    expected = ["rounds {300}", "workers 47", "rounds {600}"]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+def test_a_busy_pool_grows_to_the_largest_number_asked_for() -> None:
+    pool.ensure(3)
+    there = len(pool._threads)
+    pool.ensure(2)
+    assert len(pool._threads) == there >= 2
+    pool.ensure(there + 2)
+    assert len(pool._threads) == there + 1
+
+
 def test_workers_sleep_when_idle_and_wake_again() -> None:
     hits = []
 

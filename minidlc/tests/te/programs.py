@@ -53,6 +53,17 @@ def stencil(n: int, m: int) -> Case:
     return Case("stencil", (c,), {"X": x}, {"c": b_[:-2] + b_[2:] * a_[1 : n + 1]})
 
 
+def pyramid(n: int, m: int) -> Case:
+    """A stage that one reader takes every second row of, and another one whole."""
+    X = te.placeholder(f32[2 * n, m], "X")
+    a = te.compute((2 * n, m), lambda i, j: X[i, j] * 2.0 + 1.0, name="a")
+    b = te.compute((n, m), lambda i, j: a[2 * i, m - 1 - j] * 3.0, name="b")
+    c = te.compute((2 * n, m), lambda i, j: b[i // 2, j] + a[i, j], name="c")
+    x = numbers((2 * n, m), 1)
+    a_ = x * 2 + 1
+    return Case("pyramid", (c,), {"X": x}, {"c": np.repeat(a_[::2, ::-1] * 3, 2, 0) + a_})
+
+
 def conv(channels: int, size: int, filters: int, kernel: int, stride: int, pad: int) -> Case:
     """Convolution with a zero border by a producer stage, then relu."""
     X = te.placeholder(f32[channels, size, size], "X")
@@ -155,5 +166,6 @@ def random_case(rng: random.Random) -> Case:
         lambda: softmax(size(5), size(13)),
         lambda: resample(size(5), size(5)),
         lambda: lookups(size(5), size(9), size(5)),
+        lambda: pyramid(size(6), size(6)),
     ]
     return rng.choice(makers)()

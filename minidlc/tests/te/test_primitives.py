@@ -92,6 +92,23 @@ def cache_read(s: Schedule) -> None:
     s["C"].split("j", 4)
 
 
+def rfactor(s: Schedule) -> None:
+    s["C"].split("k", 2)
+    partial = s["C"].rfactor("ki")
+    assert partial.name == "C_rf"
+    assert partial.loops == ("i", "j", "ki", "ko")
+    assert s["C"].loops == ("i", "j", "ki")
+
+
+def rfactor_first(s: Schedule) -> None:
+    s["C"].split("k", 2)
+    assert s["C"].rfactor("ko", "first").loops == ("ko", "i", "j", "ki")
+
+
+def split_shift(s: Schedule) -> None:
+    assert s["C"].split("i", 2, tail="shift") == ("io", "ii")
+
+
 MATMUL = (
     split,
     split_inside_out,
@@ -106,6 +123,9 @@ MATMUL = (
     vectorized_reduction,
     cache_write,
     cache_read,
+    rfactor,
+    rfactor_first,
+    split_shift,
 )
 
 
@@ -128,7 +148,14 @@ def compute_at_tile(s: Schedule) -> None:
     s["C"].vectorize("j")
 
 
-@pytest.mark.parametrize("use", [compute_at, compute_at_tile], ids=lambda f: f.__name__)
+def transform_layout(s: Schedule) -> None:
+    assert s["C"].transform_layout({1: 4}).loops == ("jo", "i", "ji", "k")
+    s["D"].split("j", 4)
+
+
+@pytest.mark.parametrize(
+    "use", [compute_at, compute_at_tile, transform_layout], ids=lambda f: f.__name__
+)
 def test_a_stage_inside_loops_of_its_reader(
     use: Callable[[Schedule], None], golden: Golden
 ) -> None:
@@ -174,6 +201,15 @@ def test_softmax_row_by_row(golden: Golden) -> None:
     schedule["e"].compute_at("y", "i").set_scope("stack").vectorize("j")
     schedule["mx"].compute_at("y", "i").set_scope("register").vectorize("k")
     golden("te/softmax.txt", page(case, schedule))
+
+
+def test_a_stage_stored_further_out_than_it_is_computed(golden: Golden) -> None:
+    case = softmax(3, 10)
+    schedule = te.create_schedule(case.outputs)
+    schedule["s"].split("l", 4)
+    schedule["s"].compute_at("y", "i")
+    schedule["e"].store_at("y", "i").compute_at("s", "lo")
+    golden("te/store_at.txt", page(case, schedule))
 
 
 def page(case: Case, schedule: Schedule) -> str:

@@ -92,6 +92,8 @@ def test_every_function_of_the_table_can_be_written() -> None:
     A = te.placeholder(f32[3], "A")
     N = te.placeholder(i32[3], "N")
     for name, function in FUNCTIONS.items():
+        if function.types:  # see test_tensorize.py
+            continue
         write = getattr(te, name)
         source = N if name in ("truncdiv", "invert") else A
         arity = function.arity

@@ -15,11 +15,14 @@ from minidlc.expr.types import f32
 from minidlc.graph import Constant, Graph, Input, apply, interpret, parse
 from minidlc.support import extension
 from minidlc.support.errors import CompileError, OptionError, PassError, VerifyError
+from minidlc.target import Target
 from minidlc.tests.graph.graphs import feeds, graphs
 from minidlc.transform import (
+    Canonicalize,
     Cse,
     Dce,
     Fuse,
+    Layout,
     Pass,
     Pipeline,
     Rule,
@@ -49,10 +52,20 @@ def test_default_orders() -> None:
     cleanup = ("fold_constants", "canonicalize", "fold_constants", "cse", "dce")
     assert Pipeline.default(0).names == ("decompose",)
     assert Pipeline.default(1).names == ("decompose", *cleanup)
-    assert Pipeline.default(2).names == Pipeline.default().names == ("decompose", *cleanup, "fuse")
+    late = ("fold_conv_bn", "layout", "fuse")
+    assert Pipeline.default(2).names == Pipeline.default().names == ("decompose", *cleanup, *late)
     with pytest.raises(OptionError, match="opt_level must be 0, 1, 2 or 3, got 4") as caught:
         Pipeline.default(4)
     assert caught.value.code == "MDLC1013"
+
+
+def test_a_target_says_what_passes_may_do() -> None:
+    target = Target("x86_64", "generic", "", vector_bits=512)
+    assert Layout(block=16) in Pipeline.default(3, target).passes
+    fast = Pipeline.default(1, replace(target, precision="fast"))
+    assert Canonicalize("fast") in fast.passes
+    strict = Pipeline.default(3, replace(target, precision="strict"))
+    assert strict == Pipeline.default().without("fold_conv_bn", "layout")
 
 
 def test_run_gives_the_graph_and_a_record_of_each_pass() -> None:
@@ -240,7 +253,7 @@ def test_requires_and_ensures_are_checked() -> None:
     with pytest.raises(PassError, match="pass 'fuse': requires 'decomposed'") as caught:
         Pipeline((Fuse(),)).run(G)
     assert caught.value.code == "MDLC0502"
-    with pytest.raises(PassError, match="pass 'fuse': requires"):
+    with pytest.raises(PassError, match="pass 'fold_conv_bn': requires"):
         Pipeline.default().replace("decompose", unchanged).run(G)
     dead = apply("exp", G.inputs[0])
     added = {"pass.dce": lambda g: Graph(g.name, g.inputs, (*g.nodes, dead), g.outputs)}
@@ -266,7 +279,7 @@ def test_passes_and_the_verifier_are_extension_points() -> None:
         extension.use(**{"pass.cse": mine, "verify": lambda g: None}),
     ):
         after, _ = Pipeline.default().run(G)
-    assert calls == {"pass.cse": 1, "verify": 8}
+    assert calls == {"pass.cse": 1, "verify": 10}
     assert after == Pipeline.default().run(G)[0]
     with pytest.raises(OptionError, match=r"unknown extension point 'pass\.cze'") as caught:
         extension.use(**{"pass.cze": mine}).__enter__()

@@ -107,7 +107,7 @@ def test_types_stand_where_they_change() -> None:
 def test_fused_groups_are_opened_and_linked_through() -> None:
     chart = chart_of(FUSED["resnet fused"])
     framed = [b for b in chart.boxes if b.frame]
-    assert {b.title for b in framed} == {"conv", "relu", "add"}
+    assert {b.title for b in framed} == {"conv2d_nchwc", "relu", "add"}
     assert not any(b.title == "fused" for b in chart.boxes)
     assert len(chart.frames) == 7
     keys = {b.key for b in chart.boxes}
@@ -126,7 +126,7 @@ def test_names_are_those_of_the_text() -> None:
 
 def test_title_counts_ops_kernels_and_weights() -> None:
     assert graph(lenet()).title == "lenet: 15 ops, 247 kB of weights"
-    assert graph(FUSED["lenet fused"]).title == "lenet: 15 ops in 7 kernels, 247 kB of weights"
+    assert graph(FUSED["lenet fused"]).title == "lenet: 17 ops in 8 kernels, 250 kB of weights"
 
 
 def test_same_bytes_on_every_run() -> None:

@@ -1,0 +1,179 @@
+"""Matrix multiplication and what hangs on it: bias, activation, residual.
+
+    D[i, j] = relu(sum over k of A[i, k] * B[k, j] + bias[j])
+
+    step                        loads per multiply-add    what it does
+    naive i j k                 2, and C                  each operand fetched for each use
+    tile i by MR, j by NR       1/MR + 1/NR, and C        one tile of C is finished at a time
+    vectorise j                 … / lanes                 one instruction, `lanes` columns
+    sums in registers           1/MR + 1/NR               MR * NV vectors live over all of k
+    unroll k by 2               the same                  half the counting and jumping
+    pack B in strips            the same                  a strip is NR wide: its rows lie one after
+                                                          another, not a power of two apart
+    pack A, block j             the same                  the strip of A stays in the first cache,
+                                                          the block of B in the last one
+    epilogue on the tile        no second pass over C     bias and relu before the store
+
+With eight lanes the tile is 6 x 16: a step of k is 12 multiply-adds of vectors, 2 loads of B and
+6 broadcasts of A. MR * NV + NV + 1 vectors must fit the register file (SCHEDULE.md 3.7), else the
+sums spill and a factor two is lost. Leading axes are batch: the same tiles for each product.
+
+Where to stop depends on the sizes, as a copy costs as much as a few rows of the product. `gemm`
+packs nothing; `gemm_packed` all of B, if the second cache holds it; `gemm_strips` a strip of B at a
+time; `gemm_blocks` strips of A too. A constant B is packed at compile time, whatever the rows.
+Treated in course chapter 04_schedule.
+"""
+
+from __future__ import annotations
+
+import math
+
+from minidlc.schedules.group import Group
+from minidlc.schedules.implementation import Implementation, Knobs, Space, always
+from minidlc.schedules.product import Product
+from minidlc.schedules.tiled import Tiled
+from minidlc.schedules.tiles import is_shared
+from minidlc.target import Target
+from minidlc.te import Schedule
+
+LARGE = 4  # second caches: both operands are larger than that where `gemm_blocks` gains
+UNPACKED, COPIED, FAR = 1 / 40, 1 / 8, 1 / 32  # cycles for a byte; measured
+COLUMNS = (512, 256, 1024)
+
+
+def schedule_gemm(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    """Tiles of the result, straight from memory."""
+    product = Product.of(group, target)
+    tiled = Tiled(sch, product, knobs)
+    inner = ("jo", "io") if tiled.is_enough(*product.batch, "jo") else ("io", "jo")
+    tiled.loops(*product.batch, *inner)
+    tiled.share(inner[1])
+    tiled.hold()
+
+
+def schedule_packed(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    """Rows of tiles; for each, all of the packed right operand, from the second cache."""
+    product = Product.of(group, target)
+    tiled = Tiled(sch, product, knobs)
+    right, left = tiled.pack_right(), tiled.pack_left()
+    own, common = tiled.batches()
+    tiled.loops(*own, *common, "io", "jo")
+    if own and not product.right_is_constant and tiled.is_enough(*own):
+        at, row = tiled.share(own[-1]), "io"
+    else:
+        at, row = None, tiled.share("jo" if left is None else "io")
+    tiled.hold()
+    tiled.copy_right(right, at)
+    tiled.copy_left(left, row)
+
+
+def schedule_strips(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    """Columns of tiles; the strip of the right operand is packed just before it is used."""
+    product = Product.of(group, target)
+    tiled = Tiled(sch, product, knobs)
+    right, left = tiled.pack_right(), tiled.pack_left()
+    own, common = tiled.batches()
+    if tiled.is_enough(*own, "jo"):
+        tiled.loops(*own, "jo", *common, "io")
+        strip = tiled.share("io" if product.right_is_constant else "jo")
+    else:
+        tiled.loops(*own, *common, "io", "jo")
+        strip = None
+        tiled.share("jo")
+    tiled.hold()
+    tiled.copy_right(right, strip)
+    tiled.copy_left(left)
+
+
+def schedule_blocks(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    """Blocks of columns that the last cache holds; in each, strips of rows; both packed."""
+    product = Product.of(group, target)
+    tiled = Tiled(sch, product, knobs)
+    right, left = tiled.pack_right(), tiled.pack_left(always=True)
+    tiled.loops("jc", "io", "jr")
+    if is_shared(group):
+        sch[group.last].parallel("io")
+    tiled.hold()
+    tiled.copy_right(right, "jc")
+    tiled.copy_left(left, "io")
+
+
+def has_small_right(group: Group, target: Target) -> bool:
+    """The right operand is a tensor that fits half of the second cache."""
+    product = Product.of(group, target)
+    return product.right is not None and 0 < product.right_bytes <= target.l2 // 2
+
+
+def has_right(group: Group, target: Target) -> bool:
+    """The right operand is a tensor."""
+    product = Product.of(group, target)
+    return product.right is not None and product.right_bytes > 0
+
+
+def has_large_operands(group: Group, target: Target) -> bool:
+    """One product, of two tensors that are far larger than the second cache."""
+    product = Product.of(group, target)
+    known = product.left is not None and product.right is not None and product.repeats == 1
+    return known and min(product.left_bytes, product.right_bytes) > LARGE * target.l2
+
+
+def unpacked_cost(group: Group, target: Target) -> float:
+    """Each row of tiles reads the right operand from the second cache, in short pieces."""
+    product = Product.of(group, target)
+    fetched = product.row_tiles * product.right_bytes
+    again = fetched * UNPACKED if product.right_bytes > target.l1 else 0
+    slow = product.tile.lanes if product.is_gathered else 1
+    return product.repeats * (product.cycles + again) * slow + product.right_is_constant
+
+
+def packed_cost(group: Group, target: Target) -> float:
+    """The tiles and the copy; each column of tiles reads the left operand, however far it is."""
+    product = Product.of(group, target)
+    far = product.left_bytes > LARGE * target.l2
+    again = product.column_tiles * product.left_bytes * FAR if far else 0
+    return product.repeats * (product.cycles + again) + _copied(product)
+
+
+def blocks_cost(group: Group, target: Target) -> float:
+    """The tiles and the copies; the left operand is copied for each block of columns."""
+    product = Product.of(group, target)
+    blocks = -(-product.columns // COLUMNS[0])
+    return product.cycles + _copied(product) + blocks * product.left_bytes * COPIED
+
+
+def _copied(product: Product) -> float:
+    """Cycles to pack the right operand in each call."""
+    if product.right is None or product.right_is_constant:
+        return 0
+    sizes = product.group.last.shape
+    times = [sizes[place] for place in product.right.batch]
+    slow = product.tile.lanes if product.is_gathered else 1
+    return math.prod(times) * product.right_bytes * COPIED * slow
+
+
+def unrolled(group: Group, target: Target) -> Space:
+    """How many steps of k are unrolled: a large tile hides the counting by itself."""
+    tile = Product.of(group, target).tile
+    return {"unroll": (2, 4, 1) if tile.rows * tile.vectors <= 16 else (1, 2)}
+
+
+def blocked(group: Group, target: Target) -> Space:
+    """Unrolling, and the columns of a block."""
+    return {**unrolled(group, target), "columns": COLUMNS}
+
+
+GEMM = (
+    Implementation("gemm", "matmul", schedule_gemm, always, unrolled, unpacked_cost),
+    Implementation(
+        "gemm_packed", "matmul", schedule_packed, has_small_right, unrolled, packed_cost
+    ),
+    Implementation("gemm_strips", "matmul", schedule_strips, has_right, unrolled, packed_cost),
+    Implementation(
+        "gemm_blocks",
+        "matmul",
+        schedule_blocks,
+        has_large_operands,
+        knobs=blocked,
+        cost=blocks_cost,
+    ),
+)

@@ -1,0 +1,48 @@
+"""Times of several things that do the same work, fair on a machine that does other work too.
+
+    times = interleaved({"ours": f, "theirs": g}, rounds=15)
+    median(times["ours"]) / median(times["theirs"])     # below 1: ours is faster
+
+The candidates take turns within a round, so that a slow moment of the machine hits all of them;
+medians over rounds leave out the moments that hit one. Only ratios inside one run mean anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+_REST = 0.02  # seconds: an engine's threads spin for a while after a call, on another's cores
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 15,
+    seconds: float = 0.02,
+    rest: float = _REST,
+) -> dict[str, list[float]]:
+    """Seconds of one call of each candidate, in every round.
+
+    In its turn a candidate rests, runs once to warm up, then as often as fits into `seconds`, at
+    least once; its time is the mean of these.
+    """
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            time.sleep(rest)
+            run()
+            calls, start = 0, time.perf_counter()
+            while calls == 0 or time.perf_counter() - start < seconds:
+                run()
+                calls += 1
+            times[name].append((time.perf_counter() - start) / calls)
+    return times
+
+
+def readable(seconds: float) -> str:
+    """A time in words: '31.4 µs', '2.17 ms', '1.20 s'."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
