@@ -36,7 +36,10 @@ def measure_peaks(target: Target, threads: int = 1) -> Peaks:
 
 
 def _arithmetic(target: Target, threads: int) -> float:
-    """Independent multiply-adds on all registers but the operands': none waits for another."""
+    """Independent multiply-adds on all registers but the operands': none waits for another.
+
+    The sums start from memory: LLVM would make one of those that start from equal values.
+    """
     lanes, registers = target.lanes(32), target.registers - 4
     fn = parse_function(f"""
 def arithmetic(x: f32[{lanes}], y: f32[{threads}, {registers}, {lanes}]):
@@ -44,7 +47,7 @@ def arithmetic(x: f32[{lanes}], y: f32[{threads}, {registers}, {lanes}]):
         c = alloc(f32[{registers}, {lanes}], "register")
         for r in unrolled(0, {registers}):
             for l in vectorized(0, {lanes}):
-                c[r, l] = x[l]
+                c[r, l] = y[t, r, l]
         for k in serial(0, {_STEPS}):
             for r in unrolled(0, {registers}):
                 for l in vectorized(0, {lanes}):

@@ -106,7 +106,8 @@ def _lower(
     try:
         chosen = implementation(kind, group, target)
         if not overridden(f"schedule.{kind}"):  # a reader's schedule gets the ops' own expressions
-            group = replace(chosen.variant(group), constants=group.constants)
+            variant = chosen.variant(group)
+            group = replace(variant, constants=group.constants, made_for=chosen.name)
         sch = create_schedule(group.outputs, constants=group.constants, checked=False)
         schedule_group(sch, group, kind, target)
         values = _packed(sch, values, name, packing)

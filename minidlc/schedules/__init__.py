@@ -19,6 +19,7 @@ from minidlc.schedules.conv_channels import CHANNELS
 from minidlc.schedules.conv_direct import DIRECT
 from minidlc.schedules.depthwise import DEPTHWISE, POOL
 from minidlc.schedules.gemm import GEMM
+from minidlc.schedules.gemm_deep import DEEP
 from minidlc.schedules.gemv import GEMV
 from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Implementation, Knobs, choose
@@ -52,6 +53,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("injective", "injective", _without_knobs(schedule_injective)),
     *GEMV,
     *GEMM,
+    DEEP,
     CHANNELS,
     Implementation("conv", "conv", _without_knobs(schedule_conv), applies=has_lines, cost=row_cost),
     DIRECT,
@@ -82,6 +84,10 @@ def implementation(kind: str, group: Group, target: Target) -> Implementation:
 
 def _schedule(kind: str, sch: Schedule, group: Group, target: Target) -> None:
     chosen = implementation(kind, group, target)
+    if not group.made_for:  # a reader's schedule asks for ours, on the ops' own stages
+        plainer = (i for i in IMPLEMENTATIONS if i.kind == kind and i.compute is None)
+        fitting = [i for i in plainer if i.applies(group, target)]
+        chosen = choose(fitting, kind, group, target) if fitting else chosen
     chosen.schedule(sch, group, target, chosen.defaults(group, target))
 
 

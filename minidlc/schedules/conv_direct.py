@@ -64,38 +64,47 @@ def tile_pixels(
     last, anchor = group.last, group.anchor
     assert anchor is not None
     share_copies(sch, group, PIECES)
-    n, o, *pixel = last.axes
     lanes = target.lanes(anchor.dtype.bits)
-    if image.is_plain:
-        o, place = sch[last].split(o, image.block, names=("ob", "ol"))
-    else:
-        place = pixel.pop()
-    oo, oi = sch[last].split(o, knobs["blocks"], names=("oo", "oi"))
-    outer, trips, inner = [n, oo], [image.batch, image.blocks // knobs["blocks"]], list[str]()
-    lv, ll = sch[last].split(place, lanes, names=("lv", "ll"))
-    q = pixel[0]
-    for axis in pixel[1:]:
-        q = sch[last].fuse(q, axis)
-    if knobs["lines"]:  # strips of lines outside: all channels of a strip, then the next
-        qs, q = sch[last].split(q, knobs["lines"] * image.width, names=("qs", "qr"))
-        outer, trips, inner = [n, qs], [image.batch, image.lines // knobs["lines"]], [oo]
-    qo, qi = sch[last].split(q, knobs["pixels"], names=("qo", "qi"))
-    sch[last].reorder(*outer, *inner, qo, oi, qi, lv, ll)
-    sch[last].vectorize(ll)
-    sch[last].unroll(qi, lv)
-    if work(anchor) >= PARALLEL_SUMS:
-        fuse_and_share(sch, last, tuple(outer), tuple(trips), PIECES)
+    shared = work(anchor) >= PARALLEL_SUMS
+    leaf, blocks = _tile_loops(sch, last, image, knobs, lanes, shared=shared)
     sums = accumulator(sch, group)
     if sums == anchor.name:
-        sch[last].unroll(oi)
+        sch[last].unroll(blocks)
     else:  # functions need registers of their own: the sums wait on the stack
         kept = (anchor, *kept)
     for stage in reversed(kept):
-        near_registers(sch, stage, last, qo, lanes)
+        near_registers(sch, stage, last, leaf, lanes)
     tile = knobs["pixels"] * knobs["blocks"] * -(-image.block // lanes)
     if _slides(anchor) and (knobs["lines"] == 1 or image.width % knobs["pixels"] == 0):
         tile = UNROLLED  # pixels of a line, shared by unrolled taps, would take registers
-    hold_pixels(sch, sums, last, qo, lanes, tile)
+    hold_pixels(sch, sums, last, leaf, lanes, tile)
+
+
+def _tile_loops(
+    sch: Schedule, last: Tensor, image: Image, knobs: Knobs, lanes: int, *, shared: bool
+) -> tuple[str, str]:
+    """The loops of the output in tiles; returns that over tiles and that over blocks of a tile."""
+    n, o, *pixel = last.axes
+    stage = sch[last]
+    if image.is_plain:
+        o, place = stage.split(o, image.block, names=("ob", "ol"))
+    else:
+        place = pixel.pop()
+    oo, oi = stage.split(o, knobs["blocks"], names=("oo", "oi"))
+    outer, trips, inner = [n, oo], [image.batch, image.blocks // knobs["blocks"]], list[str]()
+    lv, ll = stage.split(place, lanes, names=("lv", "ll"))
+    q = pixel[0]
+    for axis in pixel[1:]:
+        q = stage.fuse(q, axis)
+    if knobs["lines"]:  # strips of lines outside: all channels of a strip, then the next
+        qs, q = stage.split(q, knobs["lines"] * image.width, names=("qs", "qr"))
+        outer, trips, inner = [n, qs], [image.batch, image.lines // knobs["lines"]], [oo]
+    qo, qi = stage.split(q, knobs["pixels"], names=("qo", "qi"))
+    stage.reorder(*outer, *inner, qo, oi, qi, lv, ll)
+    stage.unroll(qi, lv).vectorize(ll)
+    if shared:
+        fuse_and_share(sch, last, tuple(outer), tuple(trips), PIECES)
+    return qo, oi
 
 
 def _slides(anchor: Tensor) -> bool:

@@ -15,12 +15,13 @@
     epilogue on the tile        no second pass over C     bias and relu before the store
 
 With eight lanes the tile is 6 x 16: a step of k is 12 multiply-adds of vectors, 2 loads of B and
-6 broadcasts of A. MR * NV + NV + 1 vectors must fit the register file (SCHEDULE.md 3.7), else the
+6 broadcasts of A. MR * NV + NV + 1 vectors must fit the register file, else the
 sums spill and a factor two is lost. Leading axes are batch: the same tiles for each product.
 
 Where to stop depends on the sizes, as a copy costs as much as a few rows of the product. `gemm`
 packs nothing; `gemm_packed` all of B, if the second cache holds it; `gemm_strips` a strip of B at a
-time; `gemm_blocks` strips of A too. A constant B is packed at compile time, whatever the rows.
+time; `gemm_blocks` strips of A too. A constant B is packed at compile time, whatever the rows. If k
+is so long that the second cache holds no strip, gemm_deep.py cuts it.
 Treated in course chapter 04_schedule.
 """
 
@@ -36,7 +37,7 @@ from minidlc.schedules.tiles import is_shared
 from minidlc.target import Target
 from minidlc.te import Schedule
 
-LARGE = 4  # second caches: both operands are larger than that where `gemm_blocks` gains
+LARGE = 6  # second caches: both operands are larger than that where `gemm_blocks` gains
 UNPACKED, COPIED, FAR = 1 / 40, 1 / 8, 1 / 32  # cycles for a byte; measured
 COLUMNS = (512, 256, 1024)
 
@@ -123,25 +124,37 @@ def unpacked_cost(group: Group, target: Target) -> float:
     fetched = product.row_tiles * product.right_bytes
     again = fetched * UNPACKED if product.right_bytes > target.l1 else 0
     slow = product.tile.lanes if product.is_gathered else 1
-    return product.repeats * (product.cycles + again) * slow + product.right_is_constant
+    tiles = (product.cycles + again + _far(product)) * slow
+    return product.repeats * tiles + product.right_is_constant
 
 
 def packed_cost(group: Group, target: Target) -> float:
     """The tiles and the copy; each column of tiles reads the left operand, however far it is."""
     product = Product.of(group, target)
-    far = product.left_bytes > LARGE * target.l2
-    again = product.column_tiles * product.left_bytes * FAR if far else 0
-    return product.repeats * (product.cycles + again) + _copied(product)
+    return product.repeats * (product.cycles + _far(product)) + copied(product)
 
 
 def blocks_cost(group: Group, target: Target) -> float:
     """The tiles and the copies; the left operand is copied for each block of columns."""
     product = Product.of(group, target)
     blocks = -(-product.columns // COLUMNS[0])
-    return product.cycles + _copied(product) + blocks * product.left_bytes * COPIED
+    again = product.row_tiles * product.right_bytes * FAR if product.is_deep else 0
+    return product.cycles + again + copied(product) + blocks * product.left_bytes * COPIED
 
 
-def _copied(product: Product) -> float:
+def _far(product: Product) -> float:
+    """Cycles for what comes from beyond the second cache again and again.
+
+    The left operand for each column of tiles, if it is large; the right one for each row of tiles,
+    if the cache does not even hold the columns of one tile.
+    """
+    large = product.left_bytes > LARGE * product.target.l2
+    left = product.column_tiles * product.left_bytes if large else 0
+    right = product.row_tiles * product.right_bytes if product.is_deep else 0
+    return (left + right) * FAR
+
+
+def copied(product: Product) -> float:
     """Cycles to pack the right operand in each call."""
     if product.right is None or product.right_is_constant:
         return 0

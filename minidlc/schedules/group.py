@@ -20,11 +20,13 @@ class Group:
     """Outputs of a kernel and the stage its schedule is built around (None: all pointwise).
 
     `constants` names the placeholders that are known at compile time: copies can be prepacked.
+    `made_for` is the implementation that gave the stages; "" if they are the ops' own.
     """
 
     outputs: tuple[Tensor, ...]
     anchor: Tensor | None = None
     constants: frozenset[str] = frozenset()
+    made_for: str = ""
 
     @property
     def last(self) -> Tensor:

@@ -143,6 +143,12 @@ class Product:
         return self.depth * self.columns * self.anchor.dtype.itemsize
 
     @property
+    def is_deep(self) -> bool:
+        """True if half of the second cache does not hold the right operand's columns of a tile."""
+        strip = self.depth * self.tile.columns * self.anchor.dtype.itemsize
+        return strip >= self.target.l2 // 2
+
+    @property
     def cycles(self) -> int:
         """Cycles of the multiply-adds of one product: two a cycle, each four cycles long."""
         step = max(self.tile.rows * self.tile.vectors // 2, 4)

@@ -31,7 +31,7 @@ def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, 
     """Inline pointwise stages, but give a padded copy its own loops; returns what `keep_at` places.
 
     A border test inside the anchor would run once for each multiply-add; as a stage of its own it
-    runs once for each element (SCHEDULE.md pitfall 17 measured both).
+    runs once for each element (docs/schedule_pitfalls.md, 17).
     """
     pointwise = [t for t in group.intermediate() if t is not group.anchor and not t.reduce_axes]
     padded = [t for t in pointwise if _has_border(t)]
@@ -51,7 +51,7 @@ def accumulator(sch: Schedule, group: Group) -> str:
     """Name of the stage that holds the sums: the anchor, or a copy of it.
 
     A copy if the anchor is the output; and if polynomials follow: those need the registers that
-    the sums are in, so they read a tile on the stack (SCHEDULE.md pitfall 14).
+    the sums are in, so they read a tile on the stack (docs/schedule_pitfalls.md, 14).
     It goes to registers at the very end, when its loops are unrolled: so every prefix is legal.
     """
     assert group.anchor is not None
@@ -88,18 +88,18 @@ def hold_in_registers(
     assert anchor is not None
     if anchor is not group.last and accumulator != anchor.name:
         sch[anchor].compute_at(group.last, leaf)
-        _unroll_tile(sch, anchor.name, anchor.axes[:-1], (), unrolled, lanes)
+        unroll_tile(sch, anchor.name, anchor.axes[:-1], (), unrolled, lanes)
         sch[anchor].set_scope("stack")
     sch[accumulator].compute_at(group.last, leaf)
     sums = [name for name, _ in anchor.reduce_axes]
     if steps > 1 and sums:
         sums[-1:] = sch[accumulator].split(sums[-1], steps)
         unrolled = (sums.pop(), *unrolled)
-    _unroll_tile(sch, accumulator, anchor.axes[:-1], tuple(sums), unrolled, lanes)
+    unroll_tile(sch, accumulator, anchor.axes[:-1], tuple(sums), unrolled, lanes)
     sch[accumulator].set_scope("register")
 
 
-def _unroll_tile(
+def unroll_tile(
     sch: Schedule,
     stage: str,
     axes: tuple[str, ...],

@@ -53,11 +53,15 @@ def find_turn(sch: Schedule, stage: Tensor, target: Target) -> Turn | None:
     if len(stage.axes) < 2 or stage.shape[-1] < least:
         return None
     shape = dict(zip(stage.axes, stage.shape, strict=True))
-    turns = [_turn_of(sch, stage, e) for e in walk(body_of(sch, stage)) if isinstance(e, Load)]
-    found = list(dict.fromkeys((t.axis, t.block) for t in turns if t is not None))
+    reads = dict.fromkeys(e for e in walk(body_of(sch, stage)) if isinstance(e, Load))
+    turns = [t for e in reads if (t := _turn_of(sch, stage, e)) is not None]
+    found = list(dict.fromkeys((t.axis, t.block) for t in turns))
     if len(found) != 1 or shape[found[0][0]] < least:
         return None
-    buffers = dict.fromkeys(t.buffers[0] for t in turns if t is not None)
+    buffers = dict.fromkeys(t.buffers[0] for t in turns)
+    places = [e.buffer for e in reads]
+    if any(places.count(name) > 1 for name in buffers):
+        return None  # a tile in registers is of one place: a concat may read x at two
     return Turn(*found[0], tuple(buffers))
 
 

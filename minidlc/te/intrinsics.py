@@ -15,7 +15,8 @@ from minidlc.expr.index import Cond, Index, Var, substitute
 from minidlc.expr.nodes import Binary, Cast, Expr, Load, call
 from minidlc.expr.types import i8, i32, u8
 from minidlc.expr.walk import map_indices
-from minidlc.loop.nodes import For, If, Kind, Stmt, Store, block
+from minidlc.loop.nodes import Alloc, For, If, Kind, Stmt, Store, block, values, walk
+from minidlc.loop.regions import loads
 from minidlc.support.errors import ScheduleError
 from minidlc.te.stage import Stage
 
@@ -32,12 +33,29 @@ def hinted(stage: Stage, leaf: str, loop: For) -> Stmt:
             hint="prefetch in a loop outside",
             code="MDLC0634",
         )
+    for name, _ in ahead:
+        _check_ahead(name, leaf, loop)
     loop = replace(loop, prefetch=ahead) if ahead else loop
     if stage.intrinsic is None or stage.intrinsic[0] != leaf:
         return loop
     if stage.leaves[-1] != leaf:
         raise _unfit(leaf, f"{stage.leaves[-1]!r} lies inside it")
     return _dot4(loop, leaf)
+
+
+def _check_ahead(name: str, leaf: str, loop: For) -> None:
+    """Refuse to fetch what no later iteration finds where this one would look for it."""
+    inside = list(walk(loop.body))
+    why = "nothing inside it reads it"
+    if any(isinstance(s, Alloc) and s.buffer == name for s in inside):
+        why = "each iteration computes its own"
+    elif any(load.buffer == name for s in inside for e in values(s) for load in loads(e)):
+        return
+    raise ScheduleError(
+        f"{leaf!r} cannot prefetch {name!r}: {why}",
+        hint=f"compute {name!r} outside {leaf!r}, or prefetch what it reads",
+        code="MDLC0634",
+    )
 
 
 def _dot4(loop: For, leaf: str) -> Stmt:

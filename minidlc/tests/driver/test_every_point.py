@@ -71,7 +71,7 @@ ROWS = {
     "print": (str, printed_and_parsed),
     "reference.relu": (Relu.reference, interpreted),
     "rules.canonicalize": (lambda: rules_of("canonicalize"), compiled),
-    "schedule.matmul": (SCHEDULES["matmul"], compiled),
+    "schedule.conv_nchwc": (SCHEDULES["conv_nchwc"], compiled),
     "simplify": (index.simplify, compiled),
     "toposort": (toposort, compiled),
     "trace": (lambda fn, types: mc.trace(fn, **types), traced),

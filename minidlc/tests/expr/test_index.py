@@ -167,7 +167,7 @@ def test_split_of_a_split_has_exact_bounds() -> None:
 
 @pytest.mark.parametrize(("n", "f", "m"), list(itertools.product((1, 5, 12), (1, 2, 4), (1, 3, 6))))
 def test_fuse_undoes_itself(n: int, f: int, m: int) -> None:
-    """Fused loops divided and taken together again give the fused variable (pitfall 4)."""
+    """Fused loops divided and taken together again give the fused variable."""
     fused = Var("f")
     e = m * f * (fused // (m * f)) + f * (fused // f % m) + fused % f
     assert simplify(e, {}) == Index.of(fused)
@@ -207,7 +207,7 @@ def test_the_stages_can_be_replaced() -> None:
 
 
 def test_a_remainder_stays_when_the_range_leaves_it() -> None:
-    """A wrong default range once made this `%` vanish (pitfall 4)."""
+    """A wrong default range once made this `%` vanish (schedule_pitfalls.md, 4)."""
     e = (4 * io + ii) % 8
     assert simplify(e, {io: (0, 3), ii: (0, 3)}) == 4 * (Index.of(io) % 2) + ii
     assert simplify(e, {io: (0, 1), ii: (0, 3)}) == 4 * io + ii

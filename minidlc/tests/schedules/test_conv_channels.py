@@ -94,6 +94,7 @@ def test_strict_adds_up_in_the_order_of_the_plain_loops(case):
     np.testing.assert_array_equal(fast, loops)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
 @pytest.mark.parametrize("shape", [(64, 56, 128, 3), (3, 224, 64, 7), (128, 28, 128, 3)])
 def test_a_stride_costs_no_gathers(target, shape):

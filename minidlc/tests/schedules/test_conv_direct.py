@@ -113,6 +113,7 @@ def test_eight_loads_for_twelve_multiply_adds():
     assert not spills(code, AVX2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(
     "shape", [(64, 56, 64, 3), (512, 7, 512, 3), (96, 14, 576, 1), (144, 56, 24, 1)]

@@ -79,6 +79,7 @@ def test_a_pixel_is_loaded_once_for_the_windows_over_it():
     assert not spills(code, AVX2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("size", "stride"), [(112, 2), (14, 1), (7, 1)])
 def test_hardly_anything_spills(machine, size, stride):

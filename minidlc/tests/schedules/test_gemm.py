@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 import pytest
 
 import minidlc as mc
+from minidlc.benchmarks.gemm import LADDER, compiled
 from minidlc.expr.types import dtype
-from minidlc.schedules import gemm, tiles
+from minidlc.schedules import gemm, gemm_deep, tiles
+from minidlc.schedules.product import Product
 from minidlc.schedules.tiles import register_tile
 from minidlc.target import host
 from minidlc.tests.codegen.helpers import WIDTHS
@@ -41,7 +44,12 @@ def square(n: int) -> mc.Graph:
 @contextmanager
 def small():
     """Within it, loops run in parallel and blocks are used at sizes that tests have."""
-    with mock.patch.object(gemm, "LARGE", 0), mock.patch.object(tiles, "PARALLEL_SUMS", 50):
+    with (
+        mock.patch.object(gemm, "LARGE", 0),
+        mock.patch.object(tiles, "PARALLEL_SUMS", 50),
+        mock.patch.object(gemm_deep, "DEPTH", (12,)),
+        mock.patch.object(Product, "is_deep", property(lambda p: p.depth > 12)),
+    ):
         yield
 
 
@@ -105,6 +113,8 @@ def test_a_packed_constant_needs_no_mask_at_its_edge():
         (256, 256, 256, False, "gemm_packed"),
         (512, 512, 512, False, "gemm_strips"),
         (1024, 1024, 1024, False, "gemm_blocks"),
+        (256, 256, 16384, False, "gemm_deep"),
+        (4, 256, 16384, False, "gemm"),
         (8, 10, 64, True, "gemm_packed"),
         (128, 768, 3072, True, "gemm_strips"),
     ],
@@ -133,6 +143,25 @@ def test_the_same_tensor_on_both_sides_is_not_packed():
     g = mc.trace(lambda a: a @ a, mc.f32[64, 64])
     a = RNG.standard_normal((64, 64)).astype(np.float32)
     assert check(g, [a], host()).implementation == "gemm"
+
+
+def test_blocks_of_terms_are_added_up_in_memory_and_what_follows_comes_after():
+    with small():
+        graph = product(mc.f32[24, 40], mc.f32[40, 260], mc.relu)
+        with only("gemm_deep"):
+            loops = str(lowered(graph, AVX2).loops)
+            step = busiest(kernel(graph, AVX2))
+    assert "for ko" in loops
+    assert loops.index("for ko") < loops.index("a_p[") < loops.index("b_p[") < loops.index("relu[")
+    assert (step.fma, step.spills) == (24, 0)
+
+
+def test_strict_code_keeps_the_order_of_the_terms():
+    strict = replace(AVX2, precision="strict")
+    graph = product(mc.f32[256, 16384], mc.f32[16384, 256])
+    assert chosen(graph, strict) != "gemm_deep"
+    integers = product(mc.i32[256, 16384], mc.i32[16384, 256])
+    assert chosen(integers, strict) == "gemm_deep"
 
 
 # the epilogue
@@ -187,7 +216,7 @@ def check_seed(seed):
     graph = product(element[x.shape], right, draw(epilogues))
     arrays, machine = [x] if right is w else [x, w], host(draw(WIDTHS))
     with small():
-        name = draw((None, *STEPS))
+        name = draw((None, *STEPS, "gemm_deep"))
         with only(name if takes(name, graph, machine) else None):
             check(graph, arrays, machine, threads=draw((1, 2)))
 
@@ -215,3 +244,9 @@ def test_vectors_are_as_wide_as_what_is_computed():
         t = dtype(element)
         trace = str(lowered(product(t[32, 32], t[32, 64]), AVX2).schedule.trace)
         assert f'"ji", {lanes}, ["jv", "jl"]' in trace
+
+
+@pytest.mark.parametrize("step", LADDER)
+def test_each_step_of_the_benchmark_computes_the_product(step):
+    a, b = (RNG.standard_normal((50, 50)).astype(np.float32) for _ in range(2))
+    np.testing.assert_allclose(compiled(50, step=LADDER[step])(a, b)[0], a @ b, atol=1e-4)

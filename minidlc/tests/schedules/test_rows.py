@@ -236,3 +236,11 @@ def test_random_shapes_axes_types_and_threads(monkeypatch):
             precision=str(rng.choice(["default", "strict"])),
             target=mc.target.host(vector_width=int(rng.choice(WIDTHS))),
         )
+
+
+def test_the_next_row_is_fetched_while_exponentials_are_computed():
+    rows = AVX2.l2 // 4096 + 1
+    trace = mc.compile(mc.trace(softmax, mc.f32[rows, 1024]), target=AVX2).kernels[0].trace
+    assert 'prefetch("softmax_exp", "x", "jo", 128)' in trace  # 128 vectors: one row
+    small = mc.compile(mc.trace(softmax, mc.f32[8, 1024]), target=AVX2).kernels[0].trace
+    assert "prefetch" not in small

@@ -107,3 +107,14 @@ def test_a_tile_of_eight_by_eight_takes_eight_loads_and_stores_and_24_shuffles()
     assert (len(loads), len(stores)) == (8, 8)
     assert len(shuffles) <= 32
     assert count(asm).spills == 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_reads_two_places_of_one_buffer_is_copied(width):
+    """A tile in registers is of one place: the two parts of the concat lie in different ones."""
+
+    def both(x):
+        y = mc.unpack(x, channels=14)
+        return mc.concat(y, y, axis=1)
+
+    check(both, (1, 4, 3, 20, 4), target=mc.target.host(vector_width=width))

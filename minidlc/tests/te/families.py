@@ -292,8 +292,8 @@ def random_kernel(rng: random.Random) -> Kernel:
     kind, exact, flag = rng.choice(list(KINDS)), rng.random() < 0.6, rng.random() < 0.5
     some_float = rng.choice(FLOATS)
     makers: list[Callable[[], Kernel]] = [
-        *3 * [lambda: gemm(size(), size(), size(), kind, exact, flag)],
-        *3 * [some_conv],
+        *4 * [lambda: gemm(size(), size(), size(), kind, exact, flag)],
+        *4 * [some_conv],
         lambda: softmax(size(5), size(), some_float, flag),
         lambda: layernorm(size(5), size(), some_float),
         *2 * [lambda: blur(size(), size(9), kind, exact, flag)],

@@ -8,16 +8,13 @@ are some primitives before and after. What is refused is left out and counted.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 from minidlc.loop.nodes import Kind
-from minidlc.support.errors import ScheduleError
-from minidlc.te import Knob, Schedule
-from minidlc.te.legality import check_nesting
-from minidlc.te.lower import init_loops, lower_state
-from minidlc.te.primitive import Primitive, Trace, apply_primitive
+from minidlc.te import Schedule
+from minidlc.te.primitive import Primitive
 from minidlc.te.primitives import (
     CacheRead,
     CacheWrite,
@@ -37,17 +34,27 @@ from minidlc.te.primitives import (
     Unroll,
     Vectorize,
 )
-from minidlc.te.stage import State
+from minidlc.tests.te.drawing import Drawing
 from minidlc.tests.te.families import Kernel
-from minidlc.tests.te.random_traces import random_step
 
 
 def draw(kernel: Kernel, rng: random.Random, lanes: int = 8) -> tuple[Schedule, int]:
     """A schedule that lowers, and how many primitives were refused."""
     drawn = Drawing(kernel, rng, lanes)
+    try:
+        draw_steps(drawn, rng)
+        return drawn.schedule()
+    except Exception as error:  # anything but a refusal of a primitive is a bug
+        trace = "\n".join(map(str, drawn.trace))
+        raise AssertionError(f"{kernel.text}\n{trace}\n{error!r}") from error
+
+
+def draw_steps(drawn: Drawing, rng: random.Random) -> None:
+    """A plan for this kind of kernel, as it is or with anything before, after or instead."""
+    kernel = drawn.kernel
     if rng.random() < 0.2:
         drawn.anything(rng.randint(1, 2))
-    if rng.random() < 0.9 and kernel.schedules != "anything":
+    if rng.random() < 0.95 and kernel.schedules != "anything":
         plan = {"tiles": tile_plan, "rows": row_plan, "stencil": strip_plan}[kernel.schedules]
         drawn.take(plan(drawn))
     else:
@@ -55,110 +62,15 @@ def draw(kernel: Kernel, rng: random.Random, lanes: int = 8) -> tuple[Schedule, 
     if rng.random() < 0.4:
         drawn.anything(rng.randint(1, 3))
     drawn.take(finish(drawn))
-    return drawn.schedule()
-
-
-class Drawing:
-    """A trace on its way: the state so far, what was taken, how much was refused."""
-
-    def __init__(self, kernel: Kernel, rng: random.Random, lanes: int) -> None:
-        self.kernel, self.rng, self.lanes = kernel, rng, lanes
-        self.state = Schedule(kernel.outputs, constants=kernel.constants).state
-        self.trace: list[Primitive] = []
-        self.refused = self.knobs = 0
-
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
-
-    def number(self, *values: int) -> int:
-        """One of them, now and then as a knob."""
-        value = self.rng.choice(values)
-        if not self.chance(0.1):
-            return value
-        self.knobs += 1
-        return Knob(f"n{self.knobs}", value, sorted({*values, value + 1}))
-
-    def loops(self, stage: str) -> tuple[str, ...]:
-        return self.state.stage(stage).leaves if self.has(stage) else ()
-
-    def has(self, stage: str) -> bool:
-        return stage in self.state and not self.state._by_name[stage].inlined
-
-    def take(self, steps: Iterable[Primitive]) -> None:
-        """Apply what a plan says, one after another: later steps see what earlier ones did."""
-        for step in steps:
-            self.apply(step)
-
-    def anything(self, count: int) -> None:
-        """Primitives of any kind, at any place."""
-        for _ in range(count):
-            self.apply(self._hint() if self.chance(0.2) else random_step(self.state, self.rng))
-
-    def apply(self, step: Primitive) -> None:
-        try:
-            new = legal(step, self.state)
-        except Exception as error:
-            lines = "\n".join(map(str, (*self.trace, step)))
-            raise AssertionError(f"{self.kernel.text}\n{lines}\n{error!r}") from error
-        if new is None:
-            self.refused += 1
-        else:
-            self.state = new
-            self.trace.append(step)
-
-    def _hint(self) -> Primitive:
-        """A primitive for constants and instructions, on any stage."""
-        rng, stage = self.rng, self.rng.choice([s for s in self.state.stages if not s.inlined])
-        leaf = rng.choice(stage.leaves)
-        read = rng.choice(sorted(stage.reads))
-        return rng.choice(
-            [
-                Prepack(stage.name),
-                Prefetch(stage.name, read, leaf, rng.randint(1, 4)),
-                Tensorize(stage.name, leaf, "dot4"),
-                ComputeInline(stage.name),
-            ]
-        )
-
-    def schedule(self) -> tuple[Schedule, int]:
-        """The schedule without the scopes that its loops do not bear."""
-        while True:
-            known = self.kernel.constants
-            schedule = Schedule(self.kernel.outputs, self.trace, constants=known, checked=False)
-            try:
-                schedule.lower(), schedule.lower_init()
-            except ScheduleError as error:
-                if error.code != "MDLC0618":
-                    raise
-                self.refused += 1
-                self.trace = list(without_registers(Trace(self.trace), error))
-                continue
-            return schedule, self.refused
-
-
-def legal(step: Primitive, state: State) -> State | None:
-    """The state after a step; None if it is refused, then or by lowering."""
-    try:
-        new = apply_primitive(step, state)
-        for fn in (lower_state(new), *init_loops(new)):
-            check_nesting(fn)
-    except ScheduleError:
-        return None
-    return new
-
-
-def without_registers(trace: Trace, error: ScheduleError) -> Trace:
-    """The trace with "stack" in the step that put into registers what cannot be there."""
-    at_fault = next(n for n, step in enumerate(trace) if f"step: {step}" in error.notes)
-    return Trace(
-        replace(step, scope="stack") if n == at_fault else step for n, step in enumerate(trace)
-    )
 
 
 def tile_plan(d: Drawing) -> Iterator[Primitive]:
     """Tiles of the last stage; the sums of a tile in registers; operands copied."""
     k, rng = d.kernel, d.rng
     sums, row = k.anchor, rng.choice(k.rows)
+    if d.chance(0.12):
+        yield from _in_place(d, sums)
+        return
     if sums == k.last or d.chance(0.25):
         yield CacheWrite(sums, "register")
         sums = f"{sums}_c" if d.has(f"{sums}_c") else sums
@@ -173,6 +85,7 @@ def tile_plan(d: Drawing) -> Iterator[Primitive]:
     if "jv" not in loops:
         return
     leaf = next((x for x in reversed(loops[: loops.index("jv")]) if x != "ii"), loops[0])
+    leaf = rng.choice(loops) if d.chance(0.1) else leaf
     for stage in dict.fromkeys((k.anchor, sums, f"{sums}_rf")):
         if stage != k.last and d.has(stage):
             yield ComputeAt(stage, k.last, leaf)
@@ -181,6 +94,22 @@ def tile_plan(d: Drawing) -> Iterator[Primitive]:
         yield from _copied(d, f"{copy.stage}_p", k.last, leaf)
     for stage in k.pointwise:
         yield from _near(d, stage, k.last)
+
+
+def _in_place(d: Drawing, stage: str) -> Iterator[Primitive]:
+    """Sums straight in memory, a few steps of the reduction side by side."""
+    sums = [x for x in d.loops(stage) if x in d.state.stage(stage).reductions]
+    yield Split(stage, d.kernel.column, d.number(d.lanes, 3, 5), ("cv", "cl"))
+    if sums:
+        yield Split(stage, sums[-1], d.number(2, 3), ("so", "si"))
+        sums[-1] = "so"
+    inner = (*sums, "cv", "si", "cl")
+    rest = [x for x in d.loops(stage) if x not in inner]
+    yield Reorder(stage, (*rest, *inner))
+    yield Unroll(stage, "si")
+    yield Vectorize(stage, "cl")
+    if rest and d.chance(0.4):
+        yield Parallel(stage, rest[0])
 
 
 def _packed(d: Drawing, sums: str, height: int, width: int) -> Iterator[CacheRead]:
@@ -230,12 +159,18 @@ def _held(d: Drawing, stage: str, row: str, scope: str | None) -> Iterator[Primi
     if sums and "'u8i8'" in d.kernel.text and d.chance(0.6):
         yield Split(stage, sums[-1], 4, ("fo", "fi"))
         sums[-1:], fours = ["fo"], ("fi",)
-    yield Split(stage, d.kernel.column, d.lanes, ("cv", "cl"))
-    rest = [x for x in d.loops(stage) if x not in (*sums, *steps, row, "cv", "cl", *fours)]
-    yield Reorder(stage, (*rest, *sums, *steps, row, "cv", "cl", *fours))
+    rows: tuple[str, ...] = (row,)
+    if d.chance(0.15):  # the inner half outside: it runs in full, under a condition
+        yield Split(stage, row, d.number(2, 3), ("ho", "hi"))
+        rows = ("hi", "ho") if "ho" in d.loops(stage) else rows
+    vector = d.number(3, 5, 6) if d.chance(0.2) else d.lanes
+    yield Split(stage, d.kernel.column, vector, ("cv", "cl"))
+    tile = (*steps, *rows, "cv", "cl", *fours)
+    rest = [x for x in d.loops(stage) if x not in (*sums, *tile)]
+    yield Reorder(stage, (*rest, *sums, *tile))
     for loop in fours:
         yield Tensorize(stage, loop, "dot4")
-    for loop in (*rest, *steps, row, "cv"):
+    for loop in (*rest, *steps, *rows, "cv"):
         if d.chance(0.9):
             yield Unroll(stage, loop)
     yield Vectorize(stage, "cl")
@@ -328,9 +263,12 @@ def strip_plan(d: Drawing) -> Iterator[Primitive]:
     yield from _tiled(d, k.last, "i", d.number(1, 2, 3, 4), d.number(d.lanes, 2 * d.lanes, 4))
     for stage in k.pointwise:
         yield from _near(d, stage, k.last)
-        if d.has(stage) and d.chance(0.5):
+        if d.has(stage) and d.chance(0.6):
+            rows = [x for x in d.loops(k.last) if x in ("io", "jo", "pieces")]
+            yield ComputeAt(stage, k.last, rows[-1] if rows else d.loops(k.last)[0])
             for loop in d.loops(stage)[:-1]:
                 yield Unroll(stage, loop)
+            yield SetScope(stage, "register")
 
 
 def finish(d: Drawing) -> Iterator[Primitive]:
@@ -341,7 +279,8 @@ def finish(d: Drawing) -> Iterator[Primitive]:
         leaf = d.loops(stage.name)[-1]
         if d.state.stage(stage.name).kind(leaf) is Kind.SERIAL and d.chance(0.6):
             yield Vectorize(stage.name, leaf)
-        if d.chance(0.2):
+        sums = math.prod(n for _, n in stage.reduce_axes)
+        if stage.type.size * sums <= 100 and d.chance(0.2):  # more would take LLVM long
             for loop in d.loops(stage.name)[:-1]:
                 yield Unroll(stage.name, loop)
         if stage.name not in d.state.outputs and d.chance(0.2):

@@ -166,21 +166,3 @@ def _rfactor(state: State, stage: Stage, rng: random.Random) -> Primitive:
         return Split(split.name, leaf, rng.randint(2, 5), _pair(f"{leaf}_"))
     chosen, half = rng.choice(halves or [(stage, _leaf(stage, rng))])
     return RFactor(chosen.name, half, rng.choice(("first", "last")))
-
-
-def specialise(schedule: Schedule, rng: random.Random) -> None:
-    """Vectorise innermost loops, unroll others and move buffers near, wherever that is legal."""
-    for stage in schedule.state.stages:
-        if stage.inlined or not stage.leaves:
-            continue
-        steps: list[Primitive] = [Unroll(stage.name, x) for x in stage.leaves if rng.random() < 0.3]
-        if rng.random() < 0.8:
-            steps.insert(0, Vectorize(stage.name, stage.leaves[-1]))
-        steps.append(SetScope(stage.name, rng.choice(("stack", "register"))))
-        for step in steps:
-            before = Schedule(schedule.outputs, schedule.trace, checked=False)
-            try:
-                before.apply(step).lower()
-                schedule.apply(step)
-            except ScheduleError:
-                continue

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,13 +20,18 @@ import numpy as np
 import pytest
 
 from minidlc import target
+from minidlc.codegen.compile import Kernel as CompiledKernel
 from minidlc.codegen.compile import compile_kernel
 from minidlc.expr.types import Array
-from minidlc.loop.nodes import Alloc, For, Kind, LoopFunction, Scope, walk
-from minidlc.support.errors import CodegenError
+from minidlc.loop.inside import check_inside
+from minidlc.loop.nodes import Alloc, For, Kind, LoopFunction, Scope, block, walk
+from minidlc.loop.verify import verify_function
+from minidlc.support.errors import CodegenError, ScheduleError
+from minidlc.target import Target
 from minidlc.te import Schedule, parse_trace
 from minidlc.te.primitive import Trace
 from minidlc.tests.codegen.helpers import WIDTHS
+from minidlc.tests.te import families
 from minidlc.tests.te.families import Kernel, random_kernel
 from minidlc.tests.te.fenced import run_fenced
 from minidlc.tests.te.random_schedules import draw
@@ -57,14 +65,20 @@ def check(kernel: Kernel, trace: Trace, width: int) -> LoopFunction:
     known = dict(kernel.inputs)
     for fn in schedule.lower_init("ahead"):
         given = {p.name: known[p.name] for p in fn.params if p.name in known}
-        known |= run_fenced(compile_kernel(fn, machine, cache=False), given, 1)
+        known |= run_fenced(compiled(fn, machine), given, 1)
     fn = schedule.lower("kernel")
-    compiled = compile_kernel(fn, machine, cache=False)
+    code = compiled(fn, machine)
     given = {p.name: known[p.name] for p in fn.params if p.name in known}
-    for threads in (1, 2) if _has(fn, For, Kind.PARALLEL) else (1,):
-        for name, got in run_fenced(compiled, given, threads).items():
+    for threads in (1, 2) if _has(fn, Kind.PARALLEL) else (1,):
+        for name, got in run_fenced(code, given, threads).items():
             compare(name, got, kernel.expected[name], kernel.tolerance[name])
     return fn
+
+
+def compiled(fn: LoopFunction, machine: Target) -> CompiledKernel:
+    """Machine code as the driver makes it: of loops that are proved to stay in their buffers."""
+    check_inside(verify_function(fn))
+    return compile_kernel(fn, machine, cache=False)
 
 
 def compare(name: str, got: Array, expected: Array, tolerance: Array) -> None:
@@ -89,6 +103,8 @@ def one_schedule(seed: int, tally: Tally) -> None:
     kernel, width = random_kernel(rng), rng.choice(WIDTHS)
     schedule, refused = draw(kernel, rng, lanes=width)
     trace = parse_trace(str(schedule.trace))
+    if trace.knobs and rng.random() < 0.3:
+        trace = with_other_knobs(kernel, trace, rng)
     tally.steps += len(trace)
     tally.refused_steps += refused
     tally.used.update(step.name for step in trace)
@@ -106,12 +122,27 @@ def one_schedule(seed: int, tally: Tally) -> None:
         raise AssertionError(described(seed, kernel, shortest, width) + str(error)) from error
     else:
         tally.accepted += bool(trace)
-        tally.realistic += _has(fn, Alloc, Scope.REGISTER) and _has(fn, For, Kind.VECTORIZED)
-    note.unlink()
+        tally.realistic += _has(fn, Scope.REGISTER) and _has(fn, Kind.VECTORIZED)
+    finally:
+        note.unlink()
 
 
-def _has(fn: LoopFunction, node: type[Alloc | For], kind: Scope | Kind) -> bool:
-    return any(kind in (getattr(x, "scope", 0), getattr(x, "kind", 0)) for x in walk(fn.body))
+def with_other_knobs(kernel: Kernel, trace: Trace, rng: random.Random) -> Trace:
+    """The trace with other values of its knobs; as it is where they make it illegal."""
+    other = trace.with_knobs(**{n: rng.choice(k.candidates) for n, k in trace.knobs.items()})
+    try:
+        schedule = Schedule(kernel.outputs, other, constants=kernel.constants, checked=False)
+        schedule.lower(), schedule.lower_init()
+    except ScheduleError:
+        return trace
+    return other
+
+
+def _has(fn: LoopFunction, wanted: Scope | Kind) -> bool:
+    return any(
+        (isinstance(s, Alloc) and s.scope is wanted) or (isinstance(s, For) and s.kind is wanted)
+        for s in walk(fn.body)
+    )
 
 
 def described(seed: int, kernel: Kernel, trace: Trace, width: int) -> str:
@@ -132,6 +163,14 @@ def shrunk(kernel: Kernel, trace: Trace, width: int, failure: type[Exception]) -
     return trace
 
 
+def many(seeds: Iterable[int]) -> Tally:
+    """One schedule a seed."""
+    tally = Tally()
+    for seed in seeds:
+        one_schedule(seed, tally)
+    return tally
+
+
 PARTS, SEEDS = 8, 42  # in parts, so that the cores share them
 
 
@@ -139,20 +178,32 @@ PARTS, SEEDS = 8, 42  # in parts, so that the cores share them
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_legal_schedules_equal_the_reference(part: int) -> None:
     """In all parts together at least 300 schedules in machine code."""
-    tally = Tally()
-    for seed in range(part * SEEDS, (part + 1) * SEEDS):
-        one_schedule(seed, tally)
+    tally = many(range(part * SEEDS, (part + 1) * SEEDS))
     assert tally.accepted >= 300 / PARTS, tally
-    assert tally.realistic >= 0.35 * tally.accepted, tally
-    assert tally.refused_share < 0.5, tally
+    assert tally.realistic >= 0.3 * tally.accepted, tally
+    assert 0.02 < tally.refused_share < 0.5, tally
     assert len(tally.used) >= 13, tally
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(84))
 def test_twenty_thousand_random_legal_schedules(part: int) -> None:
-    tally = Tally()
-    for seed in range(10_000 + 250 * part, 10_000 + 250 * (part + 1)):
-        one_schedule(seed, tally)
+    tally = many(range(10_000 + 250 * part, 10_000 + 250 * (part + 1)))
     assert tally.accepted >= 239, tally
     assert tally.realistic >= 0.4 * tally.accepted, tally
+
+
+@pytest.mark.long
+def test_a_failure_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions that start from whatever is in memory are found; the text runs it again."""
+    monkeypatch.setattr(sys.modules["minidlc.te.lower"], "_init", lambda *_: block())
+    with pytest.raises(AssertionError, match="check_text") as caught:
+        many(range(20))
+    found = re.search(r'check_text\(.*?""", \d+\)', str(caught.value), re.DOTALL)
+    assert found is not None
+    call = found[0]
+    names = {**vars(families), "check_text": check_text}
+    with pytest.raises(AssertionError, match="is wrong at"):
+        eval(call, names)
+    monkeypatch.undo()
+    eval(call, names)
