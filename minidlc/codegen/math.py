@@ -26,7 +26,7 @@ from minidlc.support.errors import CodegenError
 _INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "abs": "fabs"}
 _POLYNOMIAL = {
     "exp": polynomials.exp,
-    "exp_negative": polynomials.exp_negative,
+    "exp_negative": polynomials.exp,
     "log": polynomials.log,
     "tanh": polynomials.tanh,
     "erf": polynomials.erf,
@@ -34,6 +34,7 @@ _POLYNOMIAL = {
     "sin": trigonometry.sin,
     "cos": trigonometry.cos,
 }
+_QUICK = {"exp_negative": polynomials.exp_negative, "tanh": polynomials.quick_tanh}  # to 5 ulp
 
 
 def _square_root(x: Real) -> Real:
@@ -75,9 +76,7 @@ class Functions:
         if fn in _INTRINSIC:
             return self.ops.call(_INTRINSIC[fn], a)
         if fn in _POLYNOMIAL and dtype.bits == 32:
-            quick = fn == "tanh" and not self.ops.strict and has_fma(self.ops)
-            formula = polynomials.quick_tanh if quick else _POLYNOMIAL[fn]
-            return formula(Real(self._exact, a)).value
+            return self._formula(fn)(Real(self._exact, a)).value
         if fn in ("isnan", "isinf", "sign"):
             return self._classify(fn, a)
         if fn == "sigmoid":
@@ -91,6 +90,12 @@ class Functions:
         if fn in LIBM:
             return self._libm(fn, self.ops.together(*args))
         raise CodegenError(f"no function {fn!r} on {dtype}", code="MDLC0807")
+
+    def _formula(self, fn: str) -> Callable[[Real], Real]:
+        """The accurate formula in strict code, else the quick one where there is one."""
+        needs_fma = fn == "tanh"  # without, it is beyond its bound
+        quick = not self.ops.strict and (has_fma(self.ops) or not needs_fma)
+        return _QUICK.get(fn, _POLYNOMIAL[fn]) if quick else _POLYNOMIAL[fn]
 
     def _classify(self, fn: str, a: Value) -> Value:
         zero = self.ops.const(0.0, a.dtype, a.width)

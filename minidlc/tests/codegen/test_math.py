@@ -351,3 +351,32 @@ def test_classes_of_numbers(fn: str, dtype: str) -> None:
     function = ctypes.CFUNCTYPE(None, *types)(library.address(kernel.symbol))
     function(a.ctypes.data, c.ctypes.data, None, 1)
     np.testing.assert_array_equal(c, FUNCTIONS[fn].numpy(a.astype(np.float64)))
+
+
+def weights_of_softmax() -> np.ndarray:
+    """Arguments of exp_negative: every 499th f32 from -110 to -0, and the ends."""
+    bits = np.arange(0x80000000, np.float32(-110.0).view(np.uint32), 499, dtype=np.uint64)
+    ends = np.array([0.0, -0.0, -np.inf, np.nan, -17.0, -87.3365, -88.0, -3e38], np.float32)
+    every = np.concatenate([ends, bits.astype(np.uint32).view(np.float32)])
+    return np.resize(every, -(-len(every) // N) * N)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_exp_negative_keeps_its_bound(width: int) -> None:
+    x = weights_of_softmax()
+    got = compiled("exp_negative", target.host(vector_width=width), "f32")(x)
+    want = exact("exp", x)
+    near, normal = x >= -17, want >= 2.0**-126
+    assert error_in_ulp(got[near], want[near]) <= 1.6
+    assert error_in_ulp(got[normal], want[normal]) <= 4.6
+    tiny = ~normal & ~np.isnan(x)
+    assert np.all((got[tiny] >= 0) & (got[tiny] <= 2.0**-125))
+    assert np.array_equal(np.isnan(got), np.isnan(x))
+    assert got[2] == 0.0  # of -inf
+
+
+def test_strict_exp_negative_is_exp() -> None:
+    machine = replace(target.host(), precision="strict")
+    x = weights_of_softmax()
+    got = compiled("exp_negative", machine, "f32")(x)
+    np.testing.assert_array_equal(got, compiled("exp", machine, "f32")(x))
