@@ -11,20 +11,12 @@ of theirs over ours: above 1 is faster. Both are called in the public way, `exe(
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
-import numpy as np
-import onnxruntime
-
-import minidlc as mc
+from minidlc.bench import OURS, THEIRS
 from minidlc.benchmarks.builder import Builder, Model
+from minidlc.benchmarks.latency import against_onnxruntime
 from minidlc.benchmarks.transformers import gelu_tanh
-
-ROUNDS = 31
-ROUND_SECONDS = 0.02
-REST_SECONDS = 0.05  # each engine's threads spin for a while after a call, on the other's cores
 
 
 def _gemm(n: int) -> Model:
@@ -89,27 +81,8 @@ KERNELS: dict[str, Callable[[], Model]] = {
 def measure(name: str, threads: int) -> float:
     """Check the answers against each other, print one row of the table; returns the ratio."""
     model, feeds = KERNELS[name]()
-    exe = mc.compile(model, threads=threads)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, ["CPUExecutionProvider"]
-    )
-    for ours, theirs in zip(exe(feeds), session.run(None, feeds), strict=True):
-        assert np.abs(ours - theirs).max() <= 1e-4 * np.abs(theirs).max(), name
-    runs = {"minidlc": lambda: exe(feeds), "ort": lambda: session.run(None, feeds)}
-    times: dict[str, list[float]] = {engine: [] for engine in runs}
-    for _ in range(ROUNDS):
-        for engine, run in runs.items():
-            if threads > 1:
-                time.sleep(REST_SECONDS)
-            run()
-            calls, start = 0, time.perf_counter()
-            while time.perf_counter() - start < ROUND_SECONDS:
-                run()
-                calls += 1
-            times[engine].append((time.perf_counter() - start) / calls * 1e6)
-    ours, theirs = (statistics.median(times[engine]) for engine in runs)
+    found = against_onnxruntime(model, feeds, threads)
+    ours, theirs = (1e6 * found.median(engine) for engine in (OURS, THEIRS))
     print(f"| {name} | {threads} | {ours:.1f} | {theirs:.1f} | {theirs / ours:.2f} |", flush=True)
     return theirs / ours
 

@@ -9,21 +9,17 @@ Calls go through the public way of each, `exe(x)` and `session.run(None, feeds)`
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 
 import minidlc as mc
+from minidlc.bench import OURS, THEIRS, Comparison, compare
 from minidlc.benchmarks.models import MODELS
 
 PACKAGED = Path(__file__).parents[1] / "models" / "mnist_cntk.onnx"
 ROUNDS = 31
-ROUND_SECONDS = 0.02
-REST_SECONDS = 0.05  # each engine's threads spin for a while after a call, on the other's cores
 
 
 def load(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -34,31 +30,23 @@ def load(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return onnx.load(PACKAGED), {"Input3": image}
 
 
-def measure(name: str, threads: int) -> None:
-    """Check the answers against each other, then print one row of the table."""
-    model, feeds = load(name)
+def against_onnxruntime(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], threads: int, rounds: int = ROUNDS
+) -> Comparison:
+    """Compile, check the answers against ONNX Runtime's, and time both in turns."""
     exe = mc.compile(model, threads=threads)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, ["CPUExecutionProvider"]
-    )
-    for ours, theirs in zip(exe(feeds), session.run(None, feeds), strict=True):
-        assert np.abs(ours - theirs).max() <= 1e-4 * np.abs(theirs).max(), name
-    runs = {"minidlc": lambda: exe(feeds), "ort": lambda: session.run(None, feeds)}
-    times: dict[str, list[float]] = {engine: [] for engine in runs}
-    for _ in range(ROUNDS):
-        for engine, run in runs.items():
-            time.sleep(REST_SECONDS)
-            run()
-            calls, start = 0, time.perf_counter()
-            while time.perf_counter() - start < ROUND_SECONDS:
-                run()
-                calls += 1
-            times[engine].append((time.perf_counter() - start) / calls * 1e6)
-    ours, theirs = (statistics.median(times[engine]) for engine in runs)
-    kernels = len(exe.kernels)
-    print(f"| {name} | {threads} | {ours:.0f} | {theirs:.0f} | {ours / theirs:.2f} | {kernels} |")
+    found = compare(exe, model.SerializeToString(), feeds, threads, rounds)
+    if found.difference is None or found.difference > 1e-4:
+        raise SystemExit(f"{model.graph.name}: {found.reason or f'apart by {found.difference}'}")
+    return found
+
+
+def measure(name: str, threads: int) -> None:
+    """Print one row of the table."""
+    found = against_onnxruntime(*load(name), threads)
+    ours, theirs = (1e6 * found.median(engine) for engine in (OURS, THEIRS))
+    row = f"| {name} | {threads} | {ours:.0f} | {theirs:.0f} | {ours / theirs:.2f}"
+    print(f"{row} | {found.kernels} |", flush=True)
 
 
 if __name__ == "__main__":
@@ -66,5 +54,7 @@ if __name__ == "__main__":
     parser.add_argument("models", nargs="*", default=["mnist_cntk", *MODELS])
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    print("| model | threads | minidlc µs | ORT µs | ours / theirs | kernels |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for model in arguments.models:
         measure(model, arguments.threads)

@@ -12,15 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-_REST = 0.02  # seconds: an engine's threads spin for a while after a call, on another's cores
-
 
 def interleaved(
     candidates: Mapping[str, Callable[[], object]],
     *,
     rounds: int = 15,
     seconds: float = 0.02,
-    rest: float = _REST,
+    rest: float = 0.0,
 ) -> dict[str, list[float]]:
     """Seconds of one call of each candidate, in every round.
 
