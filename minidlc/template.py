@@ -27,6 +27,7 @@ from minidlc.executable import Executable
 from minidlc.expr.types import Array
 from minidlc.frontend.onnx.registry import ValueNeeded
 from minidlc.levels import Report
+from minidlc.runtime.profile import Profile
 from minidlc.sources import Given, Shape, Sizes, Source
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, OptionError
@@ -79,6 +80,11 @@ class Template(Executable):
         """Like a call; returns output name → array."""
         given = self._bind(arrays, named)
         return self._for(given).run_dict(*given.values())
+
+    def profile(self, /, *arrays: object, seconds: float = 0.5, **named: object) -> Profile:
+        """Like a call for a while, with the time of each kernel."""
+        given = self._bind(arrays, named)
+        return self._for(given).profile(given, seconds=seconds)
 
     def specialize(self, shapes: Given) -> Executable:
         """Compile ahead for sizes by symbol, shapes by input name, values as arrays by input name.

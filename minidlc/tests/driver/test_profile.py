@@ -71,6 +71,26 @@ def test_a_kernel_in_a_loop_is_counted_as_often_as_it_runs() -> None:
     assert "×5" in str(found)
 
 
+def test_a_model_of_open_sizes_is_compiled_for_the_inputs() -> None:
+    proto = model([node("Relu", "x", "y")], {"x": np.ones((2, 3), F)}, ["y"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    exe = mc.compile(proto, threads=1)
+    found = exe.profile(np.ones((5, 3), F), seconds=0.01)
+    assert found.kernels[0].nbytes == 2 * 5 * 3 * 4
+
+
+def test_a_model_from_the_cache_can_be_profiled(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("MINIDLC_CACHE", str(tmp_path / "cache"))
+    proto, feeds = lenet()
+    path = tmp_path / "lenet.onnx"
+    path.write_bytes(proto.SerializeToString())
+    first = mc.compile(path, threads=1).profile(feeds, seconds=0.01)
+    again = mc.compile(path, threads=1)
+    found = again.profile(feeds, seconds=0.01)
+    assert [k.kernel for k in found.kernels] == [k.kernel for k in first.kernels]
+    assert "<- Gemm" in again.kernel("relu_15").listing
+
+
 def test_wrong_inputs_are_refused_as_by_a_call() -> None:
     proto, _ = lenet()
     exe = mc.compile(proto, threads=1)
