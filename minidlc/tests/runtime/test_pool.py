@@ -99,6 +99,32 @@ def test_workers_have_workspaces_of_their_own() -> None:
             np.testing.assert_array_equal(c, a * 2 + a[:, ::-1])
 
 
+def test_each_worker_is_given_a_part_of_the_workspace() -> None:
+    """Two workers must meet in a run to show that they share; the text shows it always."""
+    kernel = compile_kernel(parse_function(SOURCE), target.host(), cache=False)
+    apart = kernel.workspace_bytes(2) - kernel.workspace_bytes(1)
+    body = kernel.llvm.split("define internal void")[1]
+    assert f"mul nuw nsw i64 %worker.wide, {apart}" in body
+
+
+def test_long_iterations_do_not_meet_in_one_workspace() -> None:
+    fn = parse_function("""
+def f(A: f32[64, 8192], C: f32[64, 8192]):
+    for i in parallel(0, 64):
+        t = alloc(f32[8192], "arena")
+        for n in serial(0, 4):
+            for j in vectorized(0, 8192):
+                t[j] = A[i, j] + f32(1.0)
+        for j in vectorized(0, 8192):
+            C[i, j] = t[8191 - j]
+""")
+    kernel = compile_kernel(fn, target.host())
+    a, c = np.random.default_rng(0).random((2, 64, 8192)).astype(np.float32)
+    for _ in range(10):
+        run_kernel(kernel, [a, c], 2)
+        np.testing.assert_array_equal(c, a[:, ::-1] + 1)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_a_parallel_body_sees_from_outside(threads: int) -> None:
     check(
