@@ -47,9 +47,13 @@ class Comparison:
         return self.median(OURS) / self.median(THEIRS) if THEIRS in self.times else None
 
     def __str__(self) -> str:
-        threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
-        rounds = len(self.times[OURS])
-        rows = [f"{self.model}: {self.kernels} kernels, {threads}, {rounds} rounds in turns"]
+        counts = (
+            (self.kernels, "kernel"),
+            (self.threads, "thread"),
+            (len(self.times[OURS]), "round"),
+        )
+        words = ", ".join(f"{n} {noun}{'s' * (n != 1)}" for n, noun in counts)
+        rows = [f"{self.model}: {words} in turns"]
         rows.append(f"{'':<14}{'median':>10}{'least':>10}{'most':>10}")
         for engine, times in self.times.items():
             figures = (statistics.median(times), min(times), max(times))

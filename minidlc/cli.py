@@ -35,6 +35,7 @@ from minidlc.support.errors import CompileError, OptionError
 from minidlc.support.locations import PyLoc
 from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
+from minidlc.viz.picture import check_picture_path
 
 app = typer.Typer(
     help="A deep-learning compiler you can read. Start with: minidlc tour",
@@ -136,6 +137,8 @@ def bench(
     ] = None,
 ) -> None:
     """Time a model against ONNX Runtime, in turns; `--profile` says where the time goes."""
+    if roofline is not None:
+        check_picture_path(roofline)  # before minutes of measuring
     exe = _compile(model, shape, threads, opt_level, None)
     exe, arrays = _with_inputs(exe, inputs, seed)
     source = model
@@ -250,7 +253,7 @@ def _with_inputs(
     declared = exe.declared if isinstance(exe, Template) else exe.source
     given = _given(files or [], {i.name for i in declared.inputs})
     if isinstance(exe, Template):
-        exe = exe.specialize(given)
+        exe = exe.specialize(given) if given else _known(exe)
     return exe, _completed(given, exe.source, seed)
 
 

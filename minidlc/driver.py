@@ -16,7 +16,7 @@ from contextvars import Context
 from dataclasses import replace
 
 from minidlc import target as targets
-from minidlc.codegen.compile import compile_kernel, run_kernel, short_symbol
+from minidlc.codegen.compile import Kernel, compile_kernel, run_kernel, short_symbol
 from minidlc.codegen.control import Operand, has_long_loops
 from minidlc.codegen.crew import compile_kernels
 from minidlc.codegen.entry import compile_entry
@@ -30,14 +30,14 @@ from minidlc.graph import Graph, TupleType, Value, verify
 from minidlc.graph.graph import building
 from minidlc.levels import CompiledKernel, Later, Levels
 from minidlc.loop.nodes import LoopFunction
-from minidlc.lower import LoweredKernel, lower_graph
+from minidlc.lower import LoweredKernel, Program, lower_graph
 from minidlc.ops import functional as functional  # importing ops registers them
 from minidlc.origin import Origin, Recipe
 from minidlc.runtime.module import ArraySpec, LoadedModule
 from minidlc.sources import Model, Shapes, Source, is_static, open_source
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import MemoryLimitError, OptionError, nearest
+from minidlc.support.errors import CodegenError, MemoryLimitError, OptionError, nearest
 from minidlc.support.extension import use as use
 from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
@@ -138,7 +138,6 @@ def compile_graph(
 
 def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
     """Every stage in order, from `load`, which imports the model, to the code of each kernel."""
-    target = recipe.target
     with building(), extension.counting() as overrides:
         # model → graph IR
         graph = load()
@@ -148,22 +147,59 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
         optimised, records = recipe.passes.run(graph)
 
         # graph IR → tensor expressions → schedules → loop IR, and the memory plan
-        def scratch(kernel: LoweredKernel) -> int:
-            return workspace_bytes(kernel.loops, target, recipe.threads)
-
-        program = lower_graph(
-            optimised,
-            target,
-            fast=recipe.fast,
-            max_bytes=recipe.max_bytes,
-            workspace_bytes=scratch,
-            run_loops=run_here(recipe),
-        )
+        program = lower_program(optimised, recipe)
         # loop IR → LLVM IR → machine code, one object per kernel
-        loops = [kernel.loops for kernel in program.kernels]
-        natives = compile_kernels(loops, target, cache=recipe.cache)
+        try:
+            natives = compile_all(program, recipe)
+        except CodegenError:
+            refused = refused_kernels(program, recipe)
+            if not refused:
+                raise
+            program = lower_program(optimised, recipe, refused)
+            natives = compile_all(program, recipe)
     kernels = tuple(map(CompiledKernel, program.kernels, natives))
     return Levels(graph, optimised, kernels, program, records, overrides)
+
+
+def lower_program(
+    graph: Graph, recipe: Recipe, refused: Mapping[str, str] | None = None
+) -> Program:
+    """The kernels of an optimised graph as loops; those `refused`, by name, as plain loops."""
+
+    def scratch(kernel: LoweredKernel) -> int:
+        return workspace_bytes(kernel.loops, recipe.target, recipe.threads)
+
+    return lower_graph(
+        graph,
+        recipe.target,
+        fast=recipe.fast,
+        max_bytes=recipe.max_bytes,
+        workspace_bytes=scratch,
+        run_loops=run_here(recipe),
+        refused=refused,
+    )
+
+
+def compile_all(program: Program, recipe: Recipe) -> list[Kernel]:
+    """The machine code of each kernel."""
+    loops = [kernel.loops for kernel in program.kernels]
+    return compile_kernels(loops, recipe.target, cache=recipe.cache)
+
+
+def refused_kernels(program: Program, recipe: Recipe) -> dict[str, str]:
+    """The scheduled kernels that code generation cannot take, by name: a fault of the schedule.
+
+    None where a reader's part runs: its errors are the reader's to see.
+    """
+    found: dict[str, str] = {}
+    for kernel in program.kernels if not extension.active() else ():
+        if kernel.implementation in ("", "plain"):
+            continue
+        try:
+            compile_kernel(kernel.loops, recipe.target, cache=recipe.cache)
+        except CodegenError as e:
+            found[kernel.name] = f"{kernel.implementation}: {e.code}"
+    return found
 
 
 def link(levels: Levels, recipe: Recipe) -> LoadedModule:

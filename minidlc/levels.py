@@ -130,6 +130,8 @@ class CompiledKernel:
             what = origin.op.body.name if isinstance(origin.op, Fused) else origin.op.name
         kind, chosen = self.lowered.kind, self.lowered.implementation
         schedule = kind if chosen in ("", kind) else f"{kind} ({chosen})"
+        if self.lowered.refused:
+            schedule += f", refused {', '.join(self.lowered.refused)}"
         return f"{self.name}: {origin.type} = {what}, schedule {schedule}"
 
 

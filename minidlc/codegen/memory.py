@@ -1,7 +1,7 @@
 """Loads and stores of one element, or of one element per lane.
 
     memory.load(a, (i, j), chunk)                   # Value: splat, vector load or gather
-    memory.store_vector(c, (i, j), value, chunk)
+    memory.store_lanes(c, (i, j), value, chunk)
 
 Parameters may end right behind their last element: lanes that are no iterations are masked off,
 where they would reach over it.

@@ -76,11 +76,7 @@ class ModelCache(EntryFolder):
             found = _decode(key, np.memmap(self.path(key), np.uint8, "r").view(np.ndarray))
         except (OSError, ValueError, LookupError, TypeError):  # absent, empty, damaged, foreign
             found = None
-        if found is None:
-            self.misses += 1
-        else:
-            self.found(key)
-        return found
+        return self.counted(key, found)
 
     def write(self, key: str, module: LoadedModule) -> None:
         """Keep an entry, replacing what is there in one step."""

@@ -299,10 +299,7 @@ class Emitter:
         scope, dims = where(s, self.spilled), s.type.dims
         used, outer = self.workspace_used, self.buffers.get(s.buffer)
         if scope is Scope.ARENA:
-            text = f"getelementptr i8, ptr {self.workspace}, i64 {used}"
-            pointer = (
-                self.b.pure(text, self.workspace, stem=stem(s.buffer)) if used else self.workspace
-            )
+            pointer = self._in_workspace(used, stem(s.buffer))
             self.workspace_used += local_bytes(s.type, self.lanes)
         else:
             pointer = self._on_stack(s.buffer, s.type)

@@ -207,7 +207,13 @@ Operand: TypeAlias = "ExprBase | Number"
 
 
 def const(value: Number, type: DType) -> Const:
-    """A constant of an element type, its value converted to the matching Python type."""
+    """A constant of an element type, its value converted to the matching Python type.
+
+    LoweringError (MDLC0702) for 2.5 as an integer: nothing would say that it became 2.
+    """
+    if type.is_integer and isinstance(value, float) and not value.is_integer():
+        hint = f'write a whole number, or cast the other side: te.cast("f32", …), not to {type}'
+        raise LoweringError(f"{value} is no {type}", hint=hint, code="MDLC0702")
     convert = float if type.is_float else bool if type.kind == "bool" else int
     return Const(convert(value), type)
 

@@ -87,6 +87,8 @@ def dtype(thing: object) -> DType:
     if isinstance(thing, str) and thing in DTYPES:
         return DTYPES[thing]
     try:
+        if type(thing) in (type(None), tuple):  # f64, and a record, to NumPy
+            raise TypeError
         return _BY_NUMPY[np.dtype(thing)]  # pyright: ignore[reportArgumentType, reportCallIssue]
     except (KeyError, TypeError):
         raise TypeRuleError(

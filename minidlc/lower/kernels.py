@@ -21,9 +21,9 @@ from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
 from minidlc.lower.packing import Packing
 from minidlc.ops.shape import BitCast
-from minidlc.schedules import Group, implementation, schedule_group
+from minidlc.schedules import Group, Implementation, candidates, schedule_group
 from minidlc.support.errors import CompileError, LoweringError
-from minidlc.support.extension import overridden
+from minidlc.support.extension import active, overridden
 from minidlc.support.locations import Loc
 from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
@@ -49,6 +49,7 @@ class LoweredKernel:
     loops: LoopFunction
     reads: tuple[Value, ...]
     implementation: str = ""  # name of the one chosen for the kind
+    refused: tuple[str, ...] = ()  # those before it whose loops were no good: "name: code"
 
     @property
     def loc(self) -> Loc | None:
@@ -79,43 +80,85 @@ class LoweredKernel:
 
 
 def lower_node(
-    node: Node, name: str, target: Target, *, fast: bool, packing: Packing | None = None
+    node: Node,
+    name: str,
+    target: Target,
+    *,
+    fast: bool,
+    packing: Packing | None = None,
+    refused: str = "",
 ) -> LoweredKernel:
     """Express, schedule and lower one node; `fast=False` leaves the plain loops.
 
     Constants that the schedule prepacks are packed here, unless `packing` has them already.
+    `refused`: what code generation could not take, "name: code"; then the loops are plain too.
     """
     if hasattr(type(node.op), "loops"):
         return _written_by_op(node, name)
-    return _lower(express_node(node), node, name, target, fast, packing or Packing())
+    packing = packing or Packing()
+    return _lower(express_node(node), node, name, target, fast, packing, refused)
 
 
-def lower_copy(value: Value, name: str, target: Target, *, fast: bool) -> LoweredKernel:
+def lower_copy(
+    value: Value, name: str, target: Target, *, fast: bool, refused: str = ""
+) -> LoweredKernel:
     """A kernel that copies a value into an output; f16 and bf16 as bits: a NaN keeps its own."""
     halves = isinstance(value.type, TensorType) and value.type.dtype in (f16, bf16)
     source = build(BitCast(u16), [value]) if halves else value
-    return _lower(express_copy(source), value, name, target, fast, Packing())
+    return _lower(express_copy(source), value, name, target, fast, Packing(), refused)
 
 
 def _lower(
-    expressed: Expressed, origin: Value, name: str, target: Target, fast: bool, packing: Packing
+    expressed: Expressed,
+    origin: Value,
+    name: str,
+    target: Target,
+    fast: bool,
+    packing: Packing,
+    refused: str,
 ) -> LoweredKernel:
-    group = expressed.group
+    """By the cheapest implementation that can; what could not is noted, and is a fault of ours.
+
+    Where a reader's part runs, its errors are the reader's to see: nothing takes its place.
+    """
     kind = expressed.kind if fast else "plain"
-    values = dict(zip(expressed.names, expressed.inputs, strict=True))
+    noted = [refused] if refused else []
     try:
-        chosen = implementation(kind, group, target)
-        if not overridden(f"schedule.{kind}"):  # a reader's schedule gets the ops' own expressions
-            variant = chosen.variant(group)
-            group = replace(variant, constants=group.constants, made_for=chosen.name)
-        sch = create_schedule(group.outputs, constants=group.constants, checked=False)
-        schedule_group(sch, group, kind, target)
-        values = _packed(sch, values, name, packing)
-        outputs = {t.name: t.type for t in group.outputs}
-        loops = lower(sch, name=name, params=(*values, *outputs))
-        _check(loops, values, outputs)
+        ways = candidates(kind, expressed.group, target)
+        for chosen in ways[-1:] if refused else ways:
+            try:
+                kernel = _lower_as(chosen, expressed, kind, origin, name, target, packing)
+                return replace(kernel, refused=tuple(noted))
+            except CompileError as e:
+                if chosen is ways[-1] or active():
+                    raise
+                noted.append(f"{chosen.name}: {e.code}")
     except CompileError as e:
         raise e.at(origin.loc) from None
+    raise AssertionError("the plain loops always apply")
+
+
+def _lower_as(
+    chosen: Implementation,
+    expressed: Expressed,
+    kind: str,
+    origin: Value,
+    name: str,
+    target: Target,
+    packing: Packing,
+) -> LoweredKernel:
+    """By one implementation; raises what its primitives or the checks of its loops raise."""
+    group = expressed.group
+    values = dict(zip(expressed.names, expressed.inputs, strict=True))
+    if not overridden(f"schedule.{kind}"):  # a reader's schedule gets the ops' own expressions
+        variant = chosen.variant(group)
+        group = replace(variant, constants=group.constants, made_for=chosen.name)
+    sch = create_schedule(group.outputs, constants=group.constants, checked=False)
+    schedule_group(sch, group, kind, target)
+    values = _packed(sch, values, name, packing)
+    outputs = {t.name: t.type for t in group.outputs}
+    loops = lower(sch, name=name, params=(*values, *outputs))
+    _check(loops, values, outputs)
     inputs, reads = tuple(values.values()), expressed.inputs
     return LoweredKernel(name, origin, inputs, group, kind, sch, loops, reads, chosen.name)
 

@@ -84,17 +84,19 @@ def lower_graph(
     max_bytes: int,
     workspace_bytes: Callable[[LoweredKernel], int],
     run_loops: RunLoops = interpret,
+    refused: Mapping[str, str] | None = None,
 ) -> Program:
     """Lower every node, plan the memory, place the operands.
 
     `workspace_bytes` says how much scratch a kernel needs (code generation knows), `run_loops`
-    runs the loops that pack constants. Raises
+    runs the loops that pack constants, `refused` says by name of a kernel what code generation
+    could not take. Raises
     LoweringError (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`, CallError
     (MDLC0909) for a constant position that is out of range.
     """
     _require_static(graph)
     status, packing = len(graph.outputs), Packing.of(graph, run_loops)
-    builder = _Builder(target, fast, workspace_bytes, status, packing)
+    builder = _Builder(target, fast, workspace_bytes, status, packing, refused or {})
     inputs = {i: Operand("input", k) for k, i in enumerate(graph.inputs)}
     outputs = [Operand("output", k) for k in range(len(graph.outputs))]
     _, steps = builder.graph(graph, inputs, outputs)
@@ -141,6 +143,7 @@ class _Builder:
     workspace_bytes: Callable[[LoweredKernel], int]
     status: int  # number of the output array that takes what checks find
     packing: Packing
+    refused: Mapping[str, str]
     memory: Memory = field(default_factory=Memory)
     names: Names = field(default_factory=Names)
     kernels: list[LoweredKernel] = field(default_factory=list[LoweredKernel])
@@ -184,12 +187,17 @@ class _Builder:
     def lowered(self, node: Node) -> LoweredKernel:
         """A node as a kernel with a name of its own."""
         name = self.names.fresh(identifier(node.name))
-        return lower_node(node, name, self.target, fast=self.fast, packing=self.packing)
+        refused = self.refused.get(name, "")
+        return lower_node(
+            node, name, self.target, fast=self.fast, packing=self.packing, refused=refused
+        )
 
     def copy(self, value: Value, source: Operand, to: Operand) -> KernelCall:
         """Copy the bytes of a value from one place to another."""
         name = self.names.fresh(identifier(f"copy_{value.name}"))
-        return self.step(lower_copy(value, name, self.target, fast=self.fast), [source], [to])
+        refused = self.refused.get(name, "")
+        kernel = lower_copy(value, name, self.target, fast=self.fast, refused=refused)
+        return self.step(kernel, [source], [to])
 
     def step(
         self, kernel: LoweredKernel, inputs: Sequence[Operand], results: Sequence[Operand]

@@ -240,7 +240,7 @@ class Loop(Op):
 
 
 def _counted(loop: type[Loop]) -> Iterable[Example]:
-    """x + 0 + 1 + … (FAULTS rows 87, 88), and two values that change places."""
+    """x + 0 + 1 + …, and two values that change places."""
     i, c, x = Input("i", i64[()]), Input("c", bool_[()]), Input("x", i64[()])
     add = Graph.of("body", [i, c, x], [c, apply("add", x, i)])
     one = np.array(1)

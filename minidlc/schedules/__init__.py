@@ -22,7 +22,7 @@ from minidlc.schedules.gemm import GEMM
 from minidlc.schedules.gemm_deep import DEEP
 from minidlc.schedules.gemv import GEMV
 from minidlc.schedules.group import Group
-from minidlc.schedules.implementation import Implementation, Knobs, choose
+from minidlc.schedules.implementation import Implementation, Knobs, choose, ranked
 from minidlc.schedules.injective import schedule_injective
 from minidlc.schedules.layernorm import NORM
 from minidlc.schedules.rows import REDUCTION
@@ -72,6 +72,21 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
 
 def implementation(kind: str, group: Group, target: Target) -> Implementation:
     """What computes a group of `kind`; ScheduleError (MDLC0622) if there is no such kind."""
+    _check_kind(kind)
+    return choose(IMPLEMENTATIONS, kind, group, target)
+
+
+def candidates(kind: str, group: Group, target: Target) -> list[Implementation]:
+    """What may compute a group of `kind`: the cheapest first, last of all the plain loops.
+
+    ScheduleError (MDLC0622) if there is no such kind.
+    """
+    _check_kind(kind)
+    fast = [] if kind == "plain" else ranked(IMPLEMENTATIONS, kind, group, target)
+    return [*fast, *ranked(IMPLEMENTATIONS, "plain", group, target)]
+
+
+def _check_kind(kind: str) -> None:
     kinds = dict.fromkeys(i.kind for i in IMPLEMENTATIONS)
     if kind not in kinds:
         raise ScheduleError(
@@ -79,12 +94,14 @@ def implementation(kind: str, group: Group, target: Target) -> Implementation:
             hint=nearest(kind, kinds),
             code="MDLC0622",
         )
-    return choose(IMPLEMENTATIONS, kind, group, target)
 
 
 def _schedule(kind: str, sch: Schedule, group: Group, target: Target) -> None:
-    chosen = implementation(kind, group, target)
-    if not group.made_for:  # a reader's schedule asks for ours, on the ops' own stages
+    if group.made_for:
+        named = (i for i in IMPLEMENTATIONS if i.kind in (kind, "plain"))
+        chosen = next(i for i in named if i.name == group.made_for)
+    else:  # a reader's schedule asks for ours, on the ops' own stages
+        chosen = implementation(kind, group, target)
         plainer = (i for i in IMPLEMENTATIONS if i.kind == kind and i.compute is None)
         fitting = [i for i in plainer if i.applies(group, target)]
         chosen = choose(fitting, kind, group, target) if fitting else chosen
@@ -103,7 +120,7 @@ extension.declare(
 def schedule_group(sch: Schedule, group: Group, kind: str, target: Target) -> None:
     """Apply the schedule of `kind` to the group; ScheduleError (MDLC0622) if there is none."""
     if kind not in SCHEDULES:
-        implementation(kind, group, target)  # refuses
+        _check_kind(kind)
     extension.dispatch(f"schedule.{kind}", SCHEDULES[kind])(sch, group, target)
 
 
@@ -113,6 +130,7 @@ __all__ = [
     "Group",
     "Implementation",
     "ScheduleFunction",
+    "candidates",
     "choose",
     "implementation",
     "plain",

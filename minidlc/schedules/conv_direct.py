@@ -27,6 +27,7 @@ from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import fuse_and_share
 from minidlc.schedules.pixels import (
+    PIECES,
     UNROLLED,
     Image,
     flatten_pixels,
@@ -40,7 +41,6 @@ from minidlc.schedules.tiles import PARALLEL_SUMS, accumulator, inline_around
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
-PIECES = 16  # of a parallel loop: enough for each thread to get several
 FEW = 4  # with fewer pieces than that a thread may go without
 MAX_PIXELS, MAX_BLOCKS = 8, 4  # each pixel of a tile has an address, in a register of its own
 LATENCY = 8  # multiply-adds that are under way at a time: two a cycle, four cycles each
@@ -63,7 +63,7 @@ def tile_pixels(
     """The loops of the output, and at each tile of it the sums, and what was `kept`."""
     last, anchor = group.last, group.anchor
     assert anchor is not None
-    share_copies(sch, group, PIECES)
+    share_copies(sch, group)
     lanes = target.lanes(anchor.dtype.bits)
     shared = work(anchor) >= PARALLEL_SUMS
     leaf, blocks = _tile_loops(sch, last, image, knobs, lanes, shared=shared)
@@ -164,6 +164,7 @@ def _tile_cost(image: Image, tile: tuple[int, int], vectors: int, lines: int) ->
 
 
 def _step(pixels: int, vectors: int) -> float:
+    """What bounds it; and a little for each load, so that of equal tiles one of few loads wins."""
     loads = pixels + vectors
     return max(pixels * vectors, loads, LATENCY) + 0.1 * loads
 
@@ -206,5 +207,4 @@ DIRECT = Implementation(
     knobs=knobs,
     cost=cost,
     compute=flatten_pixels,
-    layouts=("blocked", "blocked"),
 )

@@ -8,11 +8,11 @@
     vectors of l                2 / lanes                    one instruction, `lanes` channels
     tile of P pixels            (P + 1) / P / lanes          a weight is loaded once for P pixels
     sums in registers           no load or store of y        held over the taps, all unrolled
-    kw inside the pixels        (P + 2K) / (P * K) / lanes   a pixel serves the K windows over it
+    kw inside the pixels        (P + 2K - 1) / P / K / lanes a pixel serves the K windows over it
     border strip by strip       the same                     the padded lines stay in L1 or L2
 
-With K = 3 and P = 8 that is 14 loads for 24 multiply-adds. A pool is the same without weights.
-Treated in course chapter 04_schedule.
+With K = 3 and P = 8 that is 13 loads for 24 multiply-adds of vectors. A pool is the same without
+weights. Treated in course chapter 04_schedule.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import fuse_and_share
 from minidlc.schedules.pixels import (
+    PIECES,
     Image,
     copies,
     flatten_pixels,
@@ -37,7 +38,6 @@ from minidlc.schedules.tiles import PARALLEL_SUMS, accumulator, inline_around
 from minidlc.target import Target
 from minidlc.te import Schedule
 
-PIECES = 16  # of a parallel loop: enough for each thread to get several
 MAX_PIXELS = 14
 
 
@@ -126,7 +126,6 @@ DEPTHWISE = Implementation(
     knobs=knobs,
     cost=cost,
     compute=flatten_pixels,
-    layouts=("blocked", "blocked"),
 )
 
 POOL = replace(DEPTHWISE, name="pool_blocked", kind="pool")

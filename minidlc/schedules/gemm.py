@@ -2,21 +2,22 @@
 
     D[i, j] = relu(sum over k of A[i, k] * B[k, j] + bias[j])
 
-    step                        loads per multiply-add    what it does
-    naive i j k                 2, and C                  each operand fetched for each use
-    tile i by MR, j by NR       1/MR + 1/NR, and C        one tile of C is finished at a time
-    vectorise j                 … / lanes                 one instruction, `lanes` columns
-    sums in registers           1/MR + 1/NR               MR * NV vectors live over all of k
-    unroll k by 2               the same                  half the counting and jumping
-    pack B in strips            the same                  a strip is NR wide: its rows lie one after
-                                                          another, not a power of two apart
-    pack A, block j             the same                  the strip of A stays in the first cache,
-                                                          the block of B in the last one
-    epilogue on the tile        no second pass over C     bias and relu before the store
+    step                        loads per multiply-add          what it does
+    naive i j k                 2, and C                        each operand fetched for each use
+    tile i by MR, j by NR       1/MR + 1/NR, and C              one tile of C is finished at a time
+    vectorise j                 (1/MR + 1/NV) / lanes, and C    one instruction, `lanes` columns;
+                                                                NR is NV vectors
+    sums in registers           (1/MR + 1/NV) / lanes           MR * NV vectors live over all of k
+    unroll k by 2               the same                        half the counting and jumping
+    pack B in strips            the same                        a strip is NR wide: its rows lie one
+                                                                after another, not 2**n apart
+    pack A, block j             the same                        the strip of A stays in the first
+                                                                cache, the block of B in the last
+    epilogue on the tile        no second pass over C           bias and relu before the store
 
-With eight lanes the tile is 6 x 16: a step of k is 12 multiply-adds of vectors, 2 loads of B and
-6 broadcasts of A. MR * NV + NV + 1 vectors must fit the register file, else the
-sums spill and a factor two is lost. Leading axes are batch: the same tiles for each product.
+With eight lanes and 16 registers the tile is 6 x 16: a step of k is 12 multiply-adds of vectors, 2
+loads of B and 6 broadcasts of A. MR * NV + NV + 1 vectors must fit the register file, else the sums
+spill and a factor two is lost. Leading axes are batch: the same tiles for each product.
 
 Where to stop depends on the sizes, as a copy costs as much as a few rows of the product. `gemm`
 packs nothing; `gemm_packed` all of B, if the second cache holds it; `gemm_strips` a strip of B at a
@@ -38,7 +39,10 @@ from minidlc.target import Target
 from minidlc.te import Schedule
 
 LARGE = 6  # second caches: both operands are larger than that where `gemm_blocks` gains
-UNPACKED, COPIED, FAR = 1 / 40, 1 / 8, 1 / 32  # cycles for a byte; measured
+# Cycles for a byte: of rows that are read in short pieces, copied into strips, fetched from beyond
+# the second cache. Fitted to times on a Zen 3, eight lanes: of 64 x 64 x 64 to 512 x 4096 x 256 the
+# implementation of the least cost took no more than a twentieth longer than the fastest.
+UNPACKED, COPIED, FAR = 1 / 40, 1 / 8, 1 / 32
 COLUMNS = (512, 256, 1024)
 
 

@@ -6,12 +6,12 @@
     step of gemv                 loads per multiply-add   what it does
     naive                        2, and y                 y[j] is fetched and stored for each k
     vectorise j                  … / lanes                one instruction, `lanes` columns
-    8 vectors in registers       (1 + 1/8) / lanes        y is stored once; eight chains of sums
+    NV vectors in registers      (1 + 1/NV) / lanes       y is stored once; NV chains of sums
     unroll k by 4                the same                 less counting between the loads
     pack W, if it is constant    the same                 memory is read from one end to the other
 
-The dots are what the schedule of reductions does: vectors of partial sums, added up at the end.
-Treated in course chapter 04_schedule.
+NV is at most 7 with 16 registers, 8 with 32. The dots are what the schedule of reductions does:
+vectors of partial sums, added up at the end. Treated in course chapter 04_schedule.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def runs_along_rows(group: Group, target: Target) -> bool:
 
 
 def gemv_cost(group: Group, target: Target) -> float:
-    """The tiles, and the matrix once if it comes in pieces."""
+    """The tiles: each element of the matrix is read once."""
     product = Product.of(group, target)
     return product.repeats * product.cycles
 
 
 def dots_cost(group: Group, target: Target) -> float:
-    """Two loads a vector of products."""
+    """A cycle for each vector of products: two loads."""
     product = Product.of(group, target)
     return work(product.anchor) / product.tile.lanes
 

@@ -1,6 +1,6 @@
 """What a schedule gets to see: the stages of one kernel, its anchor, and a few measures of them.
 
-    group = Group(outputs=(relu_2,), anchor="matmul_0")
+    group = Group(outputs=(relu,), anchor=matmul)     # two tensors
     group.anchor.shape, group.last.name, group.intermediate()
 
 A group is the stages of one fused graph node: at most one *anchor* (the stage that does the

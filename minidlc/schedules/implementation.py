@@ -1,6 +1,6 @@
 """One way to compute a kind of kernel fast: where it fits, what it costs, how it is scheduled.
 
-    gemv = Implementation("gemv", "matmul", schedule_gemv, applies=has_few_rows, cost=gemv_cost)
+    gemv = Implementation("gemv", "matmul", schedule_gemv, applies=is_one_row, cost=gemv_cost)
     gemv.applies(group, target)                     # True for a product of one row
     choose(IMPLEMENTATIONS, "matmul", group, target).name       # 'gemv', if that is the cheapest
 
@@ -47,7 +47,6 @@ class Implementation:
     one that it can take; `knobs` which numbers it leaves open; `cost` estimates cycles, in a unit
     that all implementations of the kind share. `compute` gives other tensor expressions with the
     same results, which are then scheduled in place of the group's own (None: those of the ops).
-    `layouts` names the layouts of the activations it reads and writes: "plain" or "blocked".
     """
 
     name: str
@@ -57,7 +56,6 @@ class Implementation:
     knobs: Callable[[Group, Target], Space] = no_knobs
     cost: Callable[[Group, Target], float] = free
     compute: Callable[[Group], Group] | None = None
-    layouts: tuple[str, str] = ("plain", "plain")
 
     def defaults(self, group: Group, target: Target) -> Knobs:
         """The first candidate of each knob."""
@@ -68,6 +66,14 @@ class Implementation:
         return group if self.compute is None else self.compute(group)
 
 
+def ranked(
+    implementations: Iterable[Implementation], kind: str, group: Group, target: Target
+) -> list[Implementation]:
+    """The implementations of `kind` that apply, the cheapest first; equals as they are listed."""
+    fitting = [i for i in implementations if i.kind == kind and i.applies(group, target)]
+    return sorted(fitting, key=lambda i: i.cost(group, target))
+
+
 def choose(
     implementations: Iterable[Implementation], kind: str, group: Group, target: Target
 ) -> Implementation:
@@ -75,7 +81,7 @@ def choose(
 
     ScheduleError (MDLC0622) if none applies.
     """
-    fitting = [i for i in implementations if i.kind == kind and i.applies(group, target)]
+    fitting = ranked(implementations, kind, group, target)
     if not fitting:
         raise ScheduleError(f"no schedule of the kind {kind!r} fits {group.last}", code="MDLC0622")
-    return min(fitting, key=lambda i: i.cost(group, target))
+    return fitting[0]

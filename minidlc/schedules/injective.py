@@ -33,6 +33,7 @@ from minidlc.te import Schedule, Tensor
 
 PARALLEL_WORK = 1 << 16  # elements: below about ten microseconds a fork costs more than it gains
 INLINE_NODES = 64  # an expression of more nodes that is read twice is stored, not repeated
+CHEAP = ("abs", "floor", "ceil", "round", "isnan", "isinf", "sign", "invert")  # instructions
 PIECES = 32  # of a parallel loop: enough for many cores, and for cores of unequal speed
 
 
@@ -233,7 +234,9 @@ def fuse_and_share(
         if pieces >= enough:
             break
         name = rest.pop(0)
-        leaf, pieces = sch[stage].fuse(leaf, name, leaf + name), pieces * count
+        taken = Names(sch.state.stage(stage.name).variables)  # j and i beside a split ji
+        leaf = sch[stage].fuse(leaf, name, taken.fresh(leaf + name))
+        pieces *= count
     if pieces > 1:
         sch[stage].parallel(leaf)
     return rest[-1] if rest else leaf

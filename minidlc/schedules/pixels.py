@@ -32,6 +32,7 @@ from minidlc.te import Schedule, Tensor
 
 RANK = 5  # n, block of channels, h, w, place in the block
 UNROLLED = 128  # multiply-adds in the innermost loop, at most
+PIECES = 16  # of a parallel loop: enough for each thread to get several
 
 
 @dataclass(frozen=True)
@@ -212,11 +213,11 @@ def copies(sch: Schedule, group: Group) -> tuple[Tensor, ...]:
     return tuple(t for t in group.before_anchor() if t.name not in inlined)
 
 
-def share_copies(sch: Schedule, group: Group, pieces: int) -> None:
+def share_copies(sch: Schedule, group: Group) -> None:
     """Make copies with a border in parallel, image by image and channel by channel."""
     for stage in copies(sch, group):
         if work(stage) >= PARALLEL_WORK:
-            fuse_and_share(sch, stage, stage.axes[:2], stage.shape[:2], pieces)
+            fuse_and_share(sch, stage, stage.axes[:2], stage.shape[:2], PIECES)
 
 
 def near_registers(sch: Schedule, stage: Tensor, last: Tensor, leaf: str, lanes: int) -> None:

@@ -19,14 +19,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from minidlc.expr.index import Var
+from minidlc.expr.index import Index, Var
 from minidlc.expr.nodes import Binary, Call, Load
 from minidlc.expr.walk import walk
+from minidlc.loop.nodes import Alloc
+from minidlc.loop.nodes import walk as walk_loops
 from minidlc.loop.regions import loads
 from minidlc.schedules import injective
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs
 from minidlc.schedules.injective import (
+    CHEAP,
     PIECES,
     collapse,
     fuse_and_share,
@@ -49,11 +52,10 @@ from minidlc.schedules.reduction import (
 )
 from minidlc.schedules.variants import with_flat_reductions, with_reciprocals
 from minidlc.target import Target
-from minidlc.te import Schedule, Tensor
+from minidlc.te import Schedule, Tensor, lower
 
 COLUMNS = 8  # vectors of sums side by side
 KEPT_COLUMNS = 2  # the same where whole columns are kept: they should stay in the first cache
-CHEAP = ("abs", "floor", "ceil", "round", "isnan", "isinf", "sign", "invert")
 
 
 def schedule_rows(sch: Schedule, group: Group, target: Target) -> None:
@@ -66,13 +68,15 @@ def schedule_rows(sch: Schedule, group: Group, target: Target) -> None:
     if 0 in group.last.shape:
         return
     last, row = group.last, group.last.shape[-1:]
-    outer = _outer_axes(sch, last, reductions)
+    outer = _outer_axes(sch, last, reductions, kept)
     inner = tuple(axis for axis in last.axes if axis not in outer)
     one_number = _is_row_value(last, reductions)
     if len(group.outputs) > 1:
         _apart(sch, group, kept, target)
-    elif not outer:
+    elif not outer and all(math.prod(r.shape) == 1 for r in reductions):
         _whole(sch, last, (*reductions, *kept), target)
+    elif not outer:
+        _apart(sch, group, kept, target)
     elif all(map(along_memory, reductions)) and (one_number or last.axes[-1] in inner):
         _rows(sch, group, kept, target, outer, inner)
     elif last.axes[-1] in outer and all(t.shape[-1:] == row for t in (*reductions, *kept)):
@@ -109,18 +113,29 @@ def _is_dear(stage: Tensor) -> bool:
     )
 
 
-def _outer_axes(sch: Schedule, last: Tensor, reductions: Sequence[Tensor]) -> tuple[str, ...]:
-    """The axes of the last stage that number the rows: those it looks row values up by."""
+def _outer_axes(
+    sch: Schedule, last: Tensor, reductions: Sequence[Tensor], kept: Sequence[Tensor]
+) -> tuple[str, ...]:
+    """The axes of the last stage that number the rows: those it looks row values up by.
+
+    It, or a kept stage that it reads element by element.
+    """
     if _is_row_value(last, reductions):
         return tuple(axis for axis, size in zip(last.axes, last.shape, strict=True) if size > 1)
     made = {s.name for s in sch.state.stages}
     rows = math.prod(max((r.shape for r in reductions), key=math.prod))
+    own = tuple(Index.of(Var(axis)) for axis in last.axes)
     found: set[Var] = set()
     for e in walk(body_of(sch, last)):
         if not isinstance(e, Load) or e.buffer not in made:
             continue
         if math.prod(sch.state.type_of(e.buffer).dims) <= rows:
             found |= {v for index in e.index for v in index.vars()}
+        elif e.index == own:
+            for stage in (t for t in kept if t.name == e.buffer):
+                outer = _outer_axes(sch, stage, reductions, kept)
+                pairs = zip(last.axes, stage.axes, strict=True)
+                found |= {Var(axis) for axis, its in pairs if its in outer}
     return tuple(axis for axis in last.axes if Var(axis) in found)
 
 
@@ -224,13 +239,26 @@ def _columns(
     for name, stage in placed.items():
         if stage.reduce_axes:
             sum_side_by_side(sch, name, stage.axes[-1], vector_lanes(sch, name, target))
-            sch[name].compute_at(last, leaf).set_scope("register")
+            sch[name].compute_at(last, leaf)
+            sch[name].set_scope("register" if _is_one_row(sch, name) else "stack")
         else:
             own = vector_lanes(sch, name, target)
             vectorize_row(sch, stage, stage.axes[-1], stage.shape[-1], own, 1)
             if stage.shape[-1] > own:  # what is in registers is read at numbers
                 sch[name].unroll(sch[name].loops[-2])
             sch[name].compute_at(last, leaf).set_scope("stack")
+
+
+def _is_one_row(sch: Schedule, stage: str) -> bool:
+    """True if a stage, where it is computed, has one row: registers have numbers as positions.
+
+    A sum of sums needs several rows of the first sums for each row of its own.
+    """
+    if math.prod(sch.state.type_of(stage).dims[:-1]) == 1:
+        return True
+    body = lower(sch, partition=False).body
+    (made,) = (s for s in walk_loops(body) if isinstance(s, Alloc) and s.buffer == stage)
+    return math.prod(made.type.dims[:-1]) == 1
 
 
 def _apart(sch: Schedule, group: Group, kept: Sequence[Tensor], target: Target) -> None:

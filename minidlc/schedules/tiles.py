@@ -18,13 +18,12 @@ from minidlc.expr.index import Cond
 from minidlc.expr.nodes import Call, Select
 from minidlc.expr.walk import walk
 from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.injective import fuse_and_share, inline_pointwise, vectorize_rows
+from minidlc.schedules.injective import CHEAP, fuse_and_share, inline_pointwise, vectorize_rows
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
 PARALLEL_SUMS = 1 << 18  # multiply-adds: five to fifty microseconds, by where the operands are
 PIECES = 8  # of a parallel loop over tiles
-SIMPLE_FUNCTIONS = ("abs", "sqrt", "floor", "ceil", "round", "sign", "invert", "isnan", "isinf")
 
 
 def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, ...]:
@@ -66,7 +65,7 @@ def has_functions_after(group: Group) -> bool:
         return False
     bodies = (t.body for t in (*group.after_anchor(), group.last) if t.body is not None)
     nodes = (e for body in bodies for e in walk(body))
-    return any(isinstance(e, Call) and e.fn not in SIMPLE_FUNCTIONS for e in nodes)
+    return any(isinstance(e, Call) and e.fn not in (*CHEAP, "sqrt") for e in nodes)
 
 
 def hold_in_registers(

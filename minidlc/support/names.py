@@ -19,6 +19,11 @@ def identifier(text: str, default: str = "v") -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in {"True", "False", "None"} else name
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be a name in programs: a Python identifier that is no keyword."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
 class Names:
     """A set of taken names that hands out unused ones."""
 

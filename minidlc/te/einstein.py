@@ -44,6 +44,8 @@ def einstein(text: str, extents: Mapping[str, int] | None = None, /, **tensors: 
     Raises ParseError for malformed text, LoweringError for an index whose extents contradict each
     other or that leaves an axis (MDLC0727), and for one that nothing bounds (MDLC0728).
     """
+    expect("einstein", "text", text, str, hint=f"such as {_FORMS}")
+    expect("einstein", "extents", extents, Mapping, type(None), hint='{"k": 3}')
     for name, tensor in tensors.items():
         expect("einstein", name, tensor, Tensor, hint="te.placeholder(f32[4], 'A')")
     statement, source, word = _statement(text)
@@ -58,8 +60,10 @@ def einstein(text: str, extents: Mapping[str, int] | None = None, /, **tensors: 
     for index, extent in (extents or {}).items():
         expect("einstein", f"extents[{index!r}]", extent, int)
         if index not in wanted or extent < 0:
-            message = f"no index {index!r}" if extent >= 0 else f"{index!r} runs to {extent}"
-            raise source.error(statement, message, "MDLC0321", nearest(index, wanted))
+            known = index in wanted
+            message = f"{index!r} runs to {extent}" if known else f"no index {index!r}"
+            hint = "0 or more" if known else nearest(index, wanted)
+            raise source.error(statement, message, "MDLC0321", hint)
         ranges.bind(index, extent, "the extents given")
     ranges.infer(wanted)
     reduced = tuple((v, n) for v, (n, _) in ranges.bound.items() if v not in axes)

@@ -10,12 +10,14 @@ Treated in course chapter 04_schedule.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Cond, Position
 from minidlc.expr.index import Index as _Index
 from minidlc.expr.nodes import (
+    BITWISE,
     Binary,
     Cast,
     Expr,
@@ -29,20 +31,32 @@ from minidlc.expr.nodes import (
 from minidlc.expr.nodes import select as _select
 from minidlc.expr.types import DType, dtype
 from minidlc.expr.walk import at
+from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import LoweringError
 from minidlc.te.tensor import Tensor
 
 
 def select(cond: Cond | Expr, a: object, b: object) -> Expr:
     """`a` where `cond` holds, else `b`; under a condition on positions only one is evaluated."""
-    return _select(cond, a, b)
+    return _select(cond if isinstance(cond, Cond) else _test("select", cond), a, b)
 
 
 def where(cond: Expr, a: object, b: object) -> Expr:
     """`a` where the bool value `cond` is true, else `b`; both may be evaluated."""
-    if cond.dtype.kind != "bool":
-        raise LoweringError(f"where tests a {cond.dtype}, expected a bool value", code="MDLC0702")
-    return _select(cond, a, b)
+    return _select(_test("where", cond), a, b)
+
+
+def _test(function: str, cond: object) -> Expr:
+    """A condition on values; LoweringError (MDLC0702) for anything but a bool expression."""
+    test = wrap(cond)
+    if test.dtype.kind != "bool" or isinstance(cond, bool):
+        got = f"is {cond} for all elements" if isinstance(cond, bool) else f"is of {test.dtype}"
+        raise LoweringError(
+            f"{function}: the condition {got}, expected a bool value",
+            hint="te.equal(a, b) compares elements; a == b compares the expressions",
+            code="MDLC0702",
+        )
+    return test
 
 
 def cast(to: DType | str, a: object) -> Expr:
@@ -63,6 +77,7 @@ def lookup(tensor: Tensor, *positions: object) -> Expr:
     looked up: such a stage must have no elements either.
     LoweringError (MDLC0725) for a value that is no i64.
     """
+    expect("lookup", "tensor", tensor, Tensor)
     if len(positions) != len(tensor.axes):
         return tensor[positions]  # refuses
     return tensor[tuple(_position(p, n) for p, n in zip(positions, tensor.shape, strict=True))]
@@ -100,6 +115,10 @@ def not_equal(a: object, b: object) -> Expr:
 
 def bitwise(op: str, a: object, b: object) -> Expr:
     """`a op b` for op in & | ^ << >>: integers; & | ^ on bool as well."""
+    expect("bitwise", "op", op, str)
+    if op not in BITWISE:
+        hint = f"known: {' '.join(BITWISE)}"
+        raise LoweringError(f"no operator {op!r} on bits", hint=hint, code="MDLC0702")
     value = binary(op, a, b)
     if value.dtype.is_float or (op in ("<<", ">>") and not value.dtype.is_integer):
         raise LoweringError(f"no operator {op!r} on {value.dtype}", code="MDLC0702")
@@ -260,7 +279,8 @@ def truncdiv(a: object, b: object) -> Expr:
 
 def dot4(total: Expr, a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     """`total + a[0]*b[0] + … + a[3]*b[3]` of i32, four u8 and four i8: exact."""
-    args = (total, *a, *b)
+    four = (expect_each("dot4", name, x, object) for name, x in (("a", a), ("b", b)))
+    args = tuple(wrap(x) for x in (total, *itertools.chain(*four)))
     types = tuple(str(x.dtype) for x in args)
     if types != FUNCTIONS["dot4"].types:
         message = f"dot4 takes i32, four u8 and four i8, got {', '.join(types)}"

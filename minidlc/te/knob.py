@@ -12,10 +12,13 @@ Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 
+from minidlc.support.arguments import expect, plain_int
 from minidlc.support.errors import ScheduleError, nearest
 from minidlc.support.locations import caller
+from minidlc.support.names import is_name
 
 
 class Knob(int):
@@ -28,22 +31,20 @@ class Knob(int):
     candidates: tuple[int, ...]
 
     def __new__(cls, name: str, value: int, candidates: Iterable[int] = ()) -> Knob:
-        choices = tuple(candidates) or (value,)
-        if not name.isidentifier() or any(type(c) is not int for c in choices):
-            raise ScheduleError(
-                f"knob {name!r} with the candidates {list(choices)}: expected a name and whole "
-                "numbers",
-                loc=caller(),
-                code="MDLC0631",
-            )
-        if value not in choices:
+        expect("knob", "name", name, str)
+        expect("knob", "candidates", candidates, Iterable, hint="candidates=(8, 16, 32)")
+        numbers = [_number(name, n) for n in (value, *candidates)]
+        choices = tuple(numbers[1:] or numbers)
+        if not is_name(name):
+            raise ScheduleError(f"{name!r} is no name for a knob", loc=caller(), code="MDLC0631")
+        if numbers[0] not in choices:
             raise ScheduleError(
                 f"knob {name!r} cannot be {value!r}",
                 loc=caller(),
                 notes=(f"candidates: {', '.join(map(str, choices))}",),
                 code="MDLC0631",
             )
-        made = super().__new__(cls, value)
+        made = super().__new__(cls, numbers[0])
         made.name, made.candidates = name, choices
         return made
 
@@ -58,6 +59,19 @@ class Knob(int):
     def at(self, value: int) -> Knob:
         """The knob with another of its values."""
         return Knob(self.name, value, self.candidates)
+
+
+def _number(name: str, given: object) -> int:
+    """A value or candidate of a knob as an int; ScheduleError (MDLC0631) if it is none."""
+    number = plain_int(given)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return int(number)
+    raise ScheduleError(
+        f"knob {name!r}: {reprlib.repr(given)} is no whole number",
+        loc=caller(),
+        hint='such as knob("NR", 16, candidates=(8, 16, 32))',
+        code="MDLC0631",
+    )
 
 
 def chosen(knobs: Mapping[str, Knob], values: Mapping[str, int]) -> dict[str, Knob]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from minidlc.expr.index import (
     Cond,
@@ -46,6 +46,7 @@ from minidlc.loop.nodes import (
 from minidlc.loop.partition import partition as partition_stmt
 from minidlc.loop.regions import Box, regions
 from minidlc.loop.simplify import simplify_stmt
+from minidlc.support.arguments import expect, expect_each, expect_name
 from minidlc.support.errors import LoweringError, ScheduleError, nearest
 from minidlc.support.extension import declare, dispatch, instance
 from minidlc.support.names import Names
@@ -65,6 +66,7 @@ declare(
 )
 
 
+@runtime_checkable
 class Lowerable(Protocol):
     """What lowering needs of a schedule."""
 
@@ -94,6 +96,7 @@ def lower(
     Raises ScheduleError naming the step at fault, LoweringError (MDLC0724) for wrong `params`.
     The loops as scheduled are the extension point `lower`.
     """
+    _check_arguments(schedule, name, lanes)
     try:
         fn = dispatch("lower", _lower)(schedule, name)
         check_nesting(fn)
@@ -107,6 +110,12 @@ def lower(
         return fn
     except ScheduleError as error:
         raise schedule.blame(error) from None
+
+
+def _check_arguments(schedule: Lowerable, name: str, lanes: int | None) -> None:
+    expect("lower", "schedule", schedule, Lowerable)
+    expect_name("lower", name)
+    expect("lower", "lanes", lanes, int, type(None))
 
 
 def _lower(schedule: Lowerable, name: str) -> LoopFunction:
@@ -127,6 +136,7 @@ def lower_init(
     Its parameters are the constants and prepacked stages that are read, then the stage itself.
     Raises ScheduleError as `lower` does.
     """
+    _check_arguments(schedule, name, lanes)
     try:
         made = tuple(map(cut, init_loops(schedule.state, name)))
         for fn in made:
@@ -171,6 +181,7 @@ def cut(fn: LoopFunction) -> LoopFunction:
 def _with_params(fn: LoopFunction, names: Sequence[str] | None) -> LoopFunction:
     if names is None:
         return fn
+    expect_each("lower", "params", names, str)
     known = {p.name: p for p in fn.params}
     if sorted(names) != sorted(known):
         odd = next((n for n in names if n not in known), None)

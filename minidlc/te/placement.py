@@ -103,7 +103,11 @@ def check_prepacked(state: State, stage: Stage) -> None:
     """
     name = stage.name
     if name in state.outputs:
-        raise ScheduleError(f"{name!r} is an output: each call writes it anew", code="MDLC0621")
+        raise ScheduleError(
+            f"{name!r} is an output: each call writes it anew",
+            hint="prepack a stage that it reads",
+            code="MDLC0621",
+        )
     needed = set(stage.reads)
     for other in reversed(state.stages):
         if other.name in needed:
@@ -123,6 +127,7 @@ def check_prepacked(state: State, stage: Stage) -> None:
         place = place if stage.at or stage.inlined else f"kept in scope '{stage.scope}'"
         raise ScheduleError(
             f"{name!r} is prepacked, a parameter of the loops: it cannot be {place} as well",
+            hint="leave out prepack, or the step that says so",
             code="MDLC0629",
         )
 
@@ -138,12 +143,14 @@ def check_scan(state: State, scan: Stage) -> None:
         place = f"computed at {scan.at}" if scan.at else "inlined"
         raise ScheduleError(
             f"{scan.name!r} is a scan, each step needs those before: it cannot be {place}",
+            hint="schedule the loops over its other axes",
             code="MDLC0633",
         )
     if scan.leaves[: len(loops)] != loops:
         raise ScheduleError(
             f"the steps of the scan {scan.name!r} must run in order, outermost",
             notes=(f"loops: {', '.join(scan.leaves)}; of the steps: {', '.join(loops)}",),
+            hint=f"{', '.join(map(repr, loops))} first, then the others",
             code="MDLC0632",
         )
     for leaf in loops:
@@ -160,6 +167,7 @@ def check_scan(state: State, scan: Stage) -> None:
             raise ScheduleError(
                 f"{stage.name!r} takes part in the scan {scan.name!r}: it must be computed inside "
                 f"{point}",
+                hint="leave out the step that moves it, or move it to a loop inside that one",
                 code="MDLC0633",
             )
 

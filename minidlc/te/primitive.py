@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, TypeVar, cast
 
 from minidlc.expr.source import Source, parse_python
+from minidlc.support.arguments import expect, expect_each, plain_int
 from minidlc.support.errors import ParseError, ScheduleError, nearest
 from minidlc.support.extension import declare, dispatch, instance
+from minidlc.support.locations import caller
+from minidlc.support.options import convert, hints
 from minidlc.te.knob import Knob, chosen
 from minidlc.te.stage import State
 
@@ -122,9 +126,9 @@ def _knobs_in(value: object) -> Iterator[Knob]:
 
 
 def _frozen(value: object) -> object:
-    """Lists as tuples: what fields hold."""
+    """Lists as tuples, NumPy's integers as ints: what fields hold."""
     items = _items(value)
-    return value if items is None else tuple(_frozen(item) for item in items)
+    return plain_int(value) if items is None else tuple(_frozen(item) for item in items)
 
 
 def _items(value: object) -> Sequence[object] | None:
@@ -149,6 +153,37 @@ def apply_primitive(primitive: Primitive, state: State) -> State:
     return dispatch(f"primitive.{step.name}", type(step).apply)(step, state)
 
 
+def checked_step(step: object) -> Primitive:
+    """The step, once its arguments have the types of its fields; else ScheduleError (MDLC0604)."""
+    if not isinstance(step, Primitive):
+        raise ScheduleError(
+            f"{reprlib.repr(step)} is no primitive",
+            loc=caller(),
+            hint='such as Split("C", "i", 4, ("io", "ii")) of minidlc.te.primitives',
+            code="MDLC0604",
+        )
+    try:
+        return _build(type(step), {f.name: getattr(step, f.name) for f in fields(step)})
+    except ValueError as error:
+        takes = ", ".join(f"{f.name}: {f.type}" for f in fields(step))
+        hint = f"{step.name} takes ({takes})"
+        raise ScheduleError(str(error), loc=caller(), hint=hint, code="MDLC0604") from None
+
+
+def _build(cls: type[P], values: Mapping[str, object]) -> P:
+    """A primitive of these arguments; ValueError for one that has not the type of its field."""
+    made: dict[str, Any] = {}
+    for f in fields(cls):
+        if f.name in values:
+            value = _frozen(values[f.name])
+            try:
+                made[f.name] = convert(value, hints(cls)[f.name])
+            except ValueError:
+                message = f"{cls.name}: {f.name} is {reprlib.repr(value)}, expected {f.type}"
+                raise ValueError(message) from None
+    return cls(**made)
+
+
 def make(name: str, args: Sequence[object], keywords: Mapping[str, object]) -> Primitive:
     """Build a primitive of given arguments; ParseError for a wrong name, number or type of them."""
     cls = _registry.get(name)
@@ -164,44 +199,10 @@ def make(name: str, args: Sequence[object], keywords: Mapping[str, object]) -> P
             notes=(f"got {len(args)} arguments and keywords {sorted(keywords)}",),
             code="MDLC0342",
         )
-    values = {key: _frozen(value) for key, value in given.items()}
-    for f in fields(cls):
-        if f.name in values and not _fits(values[f.name], str(f.type)):
-            raise ParseError(
-                f"{name}: {f.name} is {values[f.name]!r}, expected {f.type}",
-                code="MDLC0342",
-            )
-    return cls(**cast("dict[str, Any]", values))
-
-
-def _fits(value: object, annotation: str) -> bool:
-    """Whether a literal has the type of a field, as annotated."""
-    match annotation:
-        case "str":
-            return isinstance(value, str)
-        case "int":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case "tuple[str, str]":
-            return _fits(value, "tuple[str, ...]") and len(_items(value) or ()) == 2
-        case "tuple[str, ...]":
-            items = _items(value)
-            return items is not None and all(isinstance(x, str) for x in items)
-        case "tuple[tuple[int, int], ...]":
-            items = _items(value)
-            return items is not None and all(_is_pair(x) for x in items)
-        case _:
-            raise AssertionError(f"a primitive's field of type {annotation}")
-
-
-def _fits_all(value: object, annotation: str) -> bool:
-    """Whether a list or tuple holds nothing but literals of a type."""
-    items = _items(value)
-    return items is not None and all(_fits(item, annotation) for item in items)
-
-
-def _is_pair(value: object) -> bool:
-    items = _items(value)
-    return items is not None and len(items) == 2 and all(_fits(n, "int") for n in items)
+    try:
+        return _build(cls, given)
+    except ValueError as error:
+        raise ParseError(str(error), code="MDLC0342") from None
 
 
 class Trace(tuple[Primitive, ...]):
@@ -211,6 +212,9 @@ class Trace(tuple[Primitive, ...]):
     """
 
     __slots__ = ()
+
+    def __new__(cls, steps: Iterable[Primitive] = ()) -> Trace:
+        return super().__new__(cls, expect_each("Trace", "steps", steps, Primitive))
 
     @property
     def knobs(self) -> dict[str, Knob]:
@@ -238,6 +242,7 @@ class Trace(tuple[Primitive, ...]):
     @staticmethod
     def from_json(text: str) -> Trace:
         """The trace of a `to_json`; ParseError (MDLC0340, MDLC0341, MDLC0342) if it is none."""
+        expect("from_json", "text", text, str)
         try:
             steps = json.loads(text)
         except (ValueError, RecursionError) as e:
@@ -264,9 +269,9 @@ def _declared(table: object) -> dict[str, Knob]:
 
 def _new_knob(parts: Sequence[object]) -> Knob:
     match parts:
-        case [str(name), int(value), candidates] if _fits_all(candidates, "int"):
+        case [str(name), int(value), candidates] if isinstance(candidates, list):
             try:
-                return Knob(name, value, cast("tuple[int, ...]", _items(candidates)))
+                return Knob(name, value, cast("list[int]", candidates))
             except ScheduleError as error:
                 raise ParseError(error.message, notes=error.notes, code="MDLC0342") from None
         case _:
@@ -280,6 +285,7 @@ def parse_trace(text: str, file: str = "<trace>") -> Trace:
     Raises ParseError: not Python (MDLC0301), not calls of literals (MDLC0340), no such primitive
     (MDLC0341), wrong arguments (MDLC0342).
     """
+    expect("parse_trace", "text", text, str)
     module, source = parse_python(text, file)
     knobs: dict[str, Knob] = {}
     steps = [_parse_step(statement, source, knobs) for statement in module.body]

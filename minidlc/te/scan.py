@@ -23,6 +23,7 @@ from minidlc.expr.nodes import Expr, Load, select
 from minidlc.expr.printing import print_expr
 from minidlc.expr.types import TensorType
 from minidlc.loop.regions import loads
+from minidlc.support.arguments import expect
 from minidlc.support.errors import LoweringError
 from minidlc.te.tensor import Tensor, compute, placeholder, stages
 
@@ -59,6 +60,8 @@ def state(type: TensorType, init: Callable[..., object] | float = 0, name: str =
 
     `init` is the value before the first step, a number or a function of the other axes.
     """
+    expect("state", "type", type, TensorType, hint="te.state(f32[4, 8], name='h')")
+    expect("state", "init", init, int, float, Callable, hint="a number, or lambda i: h0[i]")  # pyright: ignore[reportArgumentType]
     if type.rank == 0:
         raise _wrong(f"{name}: a scan needs an axis of steps, got {type}")
     steps = placeholder(type, name)
@@ -76,6 +79,7 @@ def scan(before: Recurrent, update: Callable[..., object]) -> Tensor:
     LoweringError (MDLC0729) for a step that reads itself or a later one, another element type than
     that of the state, or what reads the state and is no part of the step.
     """
+    expect("scan", "before", before, Recurrent, hint="te.state(f32[4, 8], name='h')")
     return scan_of(compute(before.shape, update, before.name, element=before.dtype), before)
 
 

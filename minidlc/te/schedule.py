@@ -12,17 +12,19 @@ Replaying the trace always gives the same program. Treated in course chapter 04_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from minidlc.loop.nodes import Kind, LoopFunction
 from minidlc.loop.simplify import simplify_stmt
+from minidlc.loop.verify import verify_function
+from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import ScheduleError
 from minidlc.support.locations import caller
 from minidlc.te.knob import Knob
 from minidlc.te.legality import RegisterError, check_nesting, check_unrolled
 from minidlc.te.lower import cut, init_loops, lower, lower_init, lower_state
-from minidlc.te.primitive import Primitive, Trace, apply_primitive
+from minidlc.te.primitive import Primitive, Trace, apply_primitive, checked_step
 from minidlc.te.primitives import (
     CacheRead,
     CacheWrite,
@@ -53,11 +55,12 @@ def create_schedule(
     """The schedule that computes every tensor whole, in plain loops, one after another.
 
     `constants` names placeholders that are known at compile time: see `StageHandle.prepack`.
-    checked=True lowers after each primitive, so that a wrong one is refused where it stands;
-    it also refuses unrolled loops of no constant extent, which are legal but slow. Schedules that
-    are known to be right (those of the library) save that time: they are checked once, by `lower`.
+    checked=True verifies the plain loops, so that no tensor is read outside its shape (VerifyError
+    MDLC0455), and lowers after each primitive, so that a wrong one is refused where it stands; it
+    also refuses unrolled loops of no constant extent, which are legal but slow. Schedules that are
+    known to be right (those of the library) save that time: they are checked once, by `lower`.
     """
-    wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    wanted = (outputs,) if isinstance(outputs, Tensor) else outputs
     return Schedule(wanted, constants=constants, checked=checked)
 
 
@@ -66,8 +69,8 @@ def replay(
 ) -> State:
     """The state after a trace; ScheduleError at the first step that is illegal."""
     state = initial_state(outputs, constants)
-    for step in trace:
-        state = _apply(step, state)
+    for step in Trace(trace):
+        state = _apply(checked_step(step), state)
     return state
 
 
@@ -116,12 +119,14 @@ class Schedule:
         constants: Iterable[str] = (),
         checked: bool = True,
     ) -> None:
-        self.outputs = tuple(outputs)
+        self.outputs = expect_each("schedule", "outputs", outputs, Tensor)
         self.checked = checked
         self._trace = Trace()
         self._knobs: dict[str, Knob] = {}
         self._state = initial_state(self.outputs, constants)
-        for step in trace:
+        if checked:
+            verify_function(lower_state(self._state))
+        for step in Trace(trace):
             self.apply(step)
 
     @property
@@ -136,6 +141,7 @@ class Schedule:
 
     def apply(self, step: Primitive) -> Schedule:
         """Add one primitive; ScheduleError, and nothing changed, if it is illegal here."""
+        step = checked_step(step)
         for knob in Trace((step,)).knobs.values():
             self._declare(knob)
         self._state = _apply(step, self._state, checked=self.checked)
@@ -160,8 +166,9 @@ class Schedule:
             )
         return known
 
-    def __getitem__(self, stage: Tensor | str) -> StageHandle:
-        name = stage if isinstance(stage, str) else stage.name
+    def __getitem__(self, stage: StageHandle | Tensor | str) -> StageHandle:
+        name = _name(stage)
+        expect("schedule[…]", "stage", name, str, Tensor, hint='sch[C], or sch["C"] by name')
         try:
             self._state.stage(name)
         except ScheduleError as error:
@@ -236,6 +243,16 @@ def _sets(step: Primitive, error: RegisterError) -> bool:
             return False
 
 
+def _name(stage: StageHandle | Tensor | str) -> str:
+    """The name that a primitive takes for a stage; anything else is left for it to refuse."""
+    return stage.name if isinstance(stage, (StageHandle, Tensor)) else stage
+
+
+def _pairs(tiles: Mapping[int, int] | tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Tiles as a primitive takes them; anything else is left for it to refuse."""
+    return tuple(tiles.items()) if isinstance(tiles, Mapping) else tiles
+
+
 @dataclass(frozen=True)
 class StageHandle:
     """A stage of a schedule by name: each method adds one primitive to the schedule.
@@ -256,13 +273,14 @@ class StageHandle:
         self, axis: str, factor: int, names: tuple[str, str] | None = None, tail: str = "cut"
     ) -> tuple[str, str]:
         """`axis` -> outer, inner; returns their names (`io`, `ii` unless given)."""
-        outer, inner = names or (f"{axis}o", f"{axis}i")
-        self.schedule.apply(Split(self.name, axis, factor, (outer, inner), tail))
+        made = (f"{axis}o", f"{axis}i") if names is None else names
+        self.schedule.apply(Split(self.name, axis, factor, made, tail))
+        outer, inner = made
         return outer, inner
 
     def fuse(self, outer: str, inner: str, name: str | None = None) -> str:
         """Two adjacent loops -> one; returns its name."""
-        fused = name or f"{outer}_{inner}"
+        fused = f"{outer}_{inner}" if name is None else name
         self.schedule.apply(Fuse(self.name, outer, inner, fused))
         return fused
 
@@ -275,9 +293,9 @@ class StageHandle:
         self, i: str, j: str, rows: int, columns: int, names: tuple[str, ...] | None = None
     ) -> tuple[str, ...]:
         """`i`, `j` -> io, jo, ii, ji; returns their names."""
-        made = names or (f"{i}o", f"{j}o", f"{i}i", f"{j}i")
+        made = (f"{i}o", f"{j}o", f"{i}i", f"{j}i") if names is None else names
         self.schedule.apply(Tile(self.name, (i, j), made, rows, columns))
-        return made
+        return tuple(made)
 
     def unroll(self, *axes: str) -> StageHandle:
         """Unroll each of the loops."""
@@ -297,14 +315,12 @@ class StageHandle:
 
     def compute_at(self, target: StageHandle | Tensor | str, axis: str) -> StageHandle:
         """Compute this stage inside a loop of another."""
-        name = target if isinstance(target, str) else target.name
-        self.schedule.apply(ComputeAt(self.name, name, axis))
+        self.schedule.apply(ComputeAt(self.name, _name(target), axis))
         return self
 
     def store_at(self, target: StageHandle | Tensor | str, axis: str) -> StageHandle:
         """Keep the elements at a loop around the one where they are computed."""
-        name = target if isinstance(target, str) else target.name
-        self.schedule.apply(StoreAt(self.name, name, axis))
+        self.schedule.apply(StoreAt(self.name, _name(target), axis))
         return self
 
     def compute_inline(self) -> None:
@@ -318,8 +334,7 @@ class StageHandle:
 
     def prefetch(self, tensor: StageHandle | Tensor | str, axis: str, distance: int) -> StageHandle:
         """In each iteration of `axis`, ask for what a later one reads of `tensor`."""
-        name = tensor if isinstance(tensor, str) else tensor.name
-        self.schedule.apply(Prefetch(self.name, name, axis, distance))
+        self.schedule.apply(Prefetch(self.name, _name(tensor), axis, distance))
         return self
 
     def prepack(self) -> StageHandle:
@@ -344,21 +359,21 @@ class StageHandle:
         (partial,) = self.schedule.state.stage(self.name).reads
         return StageHandle(self.schedule, partial)
 
-    def transform_layout(self, tiles: dict[int, int]) -> StageHandle:
+    def transform_layout(self, tiles: Mapping[int, int]) -> StageHandle:
         """Compute this stage in a blocked layout: {dimension: factor}."""
-        self.schedule.apply(TransformLayout(self.name, tuple(sorted(tiles.items()))))
+        self.schedule.apply(TransformLayout(self.name, _pairs(tiles)))
         return self
 
     def cache_read(
         self,
         tensor: StageHandle | Tensor | str,
-        tiles: dict[int, int] | None = None,
+        tiles: Mapping[int, int] | None = None,
         readers: Sequence[str] = (),
     ) -> StageHandle:
         """Read `tensor` from a copy `B_p` of blocked layout, shared with `readers`; its handle."""
-        name = tensor if isinstance(tensor, str) else tensor.name
-        blocks = tuple(sorted((tiles or {}).items()))
+        others = expect_each("cache_read", "readers", readers, str)
+        blocks = _pairs({} if tiles is None else tiles)
         before = self.schedule.state.names()
-        self.schedule.apply(CacheRead(name, (self.name, *readers), blocks))
+        self.schedule.apply(CacheRead(_name(tensor), (self.name, *others), blocks))
         (copy,) = self.schedule.state.names() - before
         return StageHandle(self.schedule, copy)

@@ -20,6 +20,7 @@ from minidlc.expr.nodes import Expr, Reduce
 from minidlc.expr.types import TensorType
 from minidlc.loop.nodes import Kind, Scope
 from minidlc.loop.regions import loads
+from minidlc.support.arguments import expect_each
 from minidlc.support.errors import LoweringError, ScheduleError, nearest
 from minidlc.te.scan import Recurrent, Scan, check_scans
 from minidlc.te.tensor import Tensor, stages
@@ -299,7 +300,7 @@ def initial_state(outputs: Iterable[Tensor], constants: Iterable[str] = ()) -> S
     Raises LoweringError for two tensors of one name (MDLC0704) or an output that nothing computes
     (MDLC0723), ScheduleError (MDLC0602) for a constant that is no placeholder.
     """
-    wanted = tuple(outputs)
+    wanted = expect_each("schedule", "outputs", outputs, Tensor)
     order = stages(wanted)
     check_scans(order)
     order = tuple(t for t in order if not isinstance(t, Recurrent))
@@ -317,7 +318,8 @@ def initial_state(outputs: Iterable[Tensor], constants: Iterable[str] = ()) -> S
                 f"output {tensor.name!r} is a placeholder: nothing computes it", code="MDLC0723"
             )
     given = tuple(t for t in order if t.body is None)
-    known, names = frozenset(constants), [t.name for t in given]
+    known = frozenset(expect_each("schedule", "constants", constants, str))
+    names = [t.name for t in given]
     for name in sorted(known.difference(names)):
         raise ScheduleError(
             f"constant {name!r} is no placeholder", hint=nearest(name, names), code="MDLC0602"

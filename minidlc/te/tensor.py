@@ -24,6 +24,7 @@ from minidlc.expr.printing import print_expr
 from minidlc.expr.types import DTYPES, DType, TensorType, dtype
 from minidlc.expr.walk import walk
 from minidlc.loop.regions import loads
+from minidlc.support.arguments import expect, expect_each, expect_name, plain_int
 from minidlc.support.errors import LoweringError
 from minidlc.support.names import Names
 
@@ -143,18 +144,31 @@ def unique_names() -> Generator[Names, None, None]:
 
 def _name(wanted: str) -> str:
     """`wanted`, or one like it that is free; `exp[i] = exp(x[i])` would be no Python."""
+    expect_name("a tensor", wanted)
     names = _names.get()
     return (Names(WORDS) if names is None else names).fresh(wanted)
 
 
 def placeholder(type: TensorType, name: str = "A") -> Tensor:
     """A tensor whose elements are given by the caller."""
+    expect("placeholder", "type", type, TensorType, hint="te.placeholder(f32[4, 8], 'A')")
     return Tensor(_name(name), type, tuple(f"i{d}" for d in range(type.rank)))
 
 
 def reduce_axis(extent: int, name: str = "k") -> ReduceAxis:
     """An axis of `extent` steps to reduce over."""
-    return ReduceAxis(name, extent)
+    expect_name("reduce_axis", name)
+    return ReduceAxis(name, _extent("reduce_axis", extent))
+
+
+def _extent(function: str, given: object) -> int:
+    """The number of positions along an axis; OptionError (MDLC1001), LoweringError (MDLC0730)."""
+    extent = plain_int(given)
+    expect(function, "an extent", extent, int, hint="tensor expressions have sizes that are known")
+    assert isinstance(extent, int)
+    if not 0 <= extent < 1 << 63:
+        raise LoweringError(f"{function}: no axis has {extent} positions", code="MDLC0730")
+    return extent
 
 
 def compute(
@@ -172,28 +186,19 @@ def compute(
     Raises LoweringError (MDLC0705) if body and shape disagree in rank, or (MDLC0702) for elements
     that were not taken inside of the body.
     """
-    names = tuple(axes) if axes is not None else _parameters(body, len(shape))
-    if len(names) != len(shape):
-        raise LoweringError(
-            f"{name}: {len(names)} axes {names} for a shape of rank {len(shape)}", code="MDLC0705"
-        )
+    expect("compute", "shape", shape, list, tuple, hint="compute((4, 8), …)")
+    expect("compute", "body", body, Callable, hint="lambda i, j: A[i, j] + 1.0")  # pyright: ignore[reportArgumentType]
+    dims = tuple(_extent("compute", n) for n in shape)
+    names = _axes(name, len(dims), _parameters(body, len(dims)) if axes is None else axes)
+    like = None if element is None else dtype(element)
     reads: dict[str, Tensor] = {}
     token = _reads.set(reads)
     try:
-        value = wrap(body(*(Index.of(Var(n)) for n in names)), dtype(element) if element else None)
+        value = wrap(body(*(Index.of(Var(n)) for n in names)), like)
     finally:
         _reads.reset(token)
-    inner = value.body if isinstance(value, Reduce) else value
-    if any(isinstance(e, Reduce) for e in walk(inner)):
-        raise LoweringError(
-            f"{name}: a reduction stands inside a larger expression",
-            hint="compute the reduction as a tensor of its own",
-            code="MDLC0706",
-        )
-    taken = set(names) & ({a for a, _ in value.axes} if isinstance(value, Reduce) else set())
-    if taken:
-        raise LoweringError(f"{name}: axis {taken.pop()!r} is bound twice", code="MDLC0705")
-    type = TensorType(value.dtype, tuple(int(d) for d in shape))
+    _check_reduction(name, names, value)
+    type = TensorType(value.dtype, dims)
     used = dict.fromkeys(load.buffer for load in loads(value))  # in the order of the text
     for unknown in (source for source in used if source not in reads):
         raise LoweringError(
@@ -204,15 +209,51 @@ def compute(
     return Tensor(_name(name), type, names, value, tuple(reads[name] for name in used))
 
 
+def _check_reduction(name: str, axes: tuple[str, ...], value: Expr) -> None:
+    """Refuse a reduction that is not the whole body (MDLC0706), an axis bound twice (MDLC0705)."""
+    inner = value.body if isinstance(value, Reduce) else value
+    if any(isinstance(e, Reduce) for e in walk(inner)):
+        raise LoweringError(
+            f"{name}: a reduction stands inside a larger expression",
+            hint="compute the reduction as a tensor of its own",
+            code="MDLC0706",
+        )
+    reduced = [axis for axis, _ in value.axes] if isinstance(value, Reduce) else []
+    for axis in reduced:
+        if axis in axes or reduced.count(axis) > 1:
+            raise LoweringError(
+                f"{name}: axis {axis!r} is bound twice",
+                hint=f"give reduce_axis another name than {axis!r}",
+                code="MDLC0705",
+            )
+
+
+def _axes(name: str, rank: int, given: Sequence[str]) -> tuple[str, ...]:
+    """The names of the axes; LoweringError (MDLC0705) for too few, too many or one twice."""
+    names = expect_each("compute", "axes", given, str)
+    if len(names) != rank:
+        raise LoweringError(
+            f"{name}: {len(names)} axes {names} for a shape of rank {rank}", code="MDLC0705"
+        )
+    for axis in names:
+        if names.count(axis) > 1:
+            raise LoweringError(f"{name}: axis {axis!r} is bound twice", code="MDLC0705")
+    return names
+
+
 def _parameters(body: Callable[..., object], rank: int) -> tuple[str, ...]:
-    parameters = inspect.signature(body).parameters.values()
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):  # a function written in C
+        return tuple(f"i{d}" for d in range(rank))
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return tuple(f"i{d}" for d in range(rank))
     return tuple(p.name for p in parameters if p.default is p.empty)
 
 
 def _reduce(op: str, value: object, axes: tuple[ReduceAxis, ...]) -> Reduce:
-    return Reduce(op, wrap(value), tuple((a.name, a.extent) for a in axes))
+    over = expect_each(op, "axes", axes, ReduceAxis, hint='k = te.reduce_axis(8, "k")')
+    return Reduce(op, wrap(value), tuple((a.name, a.extent) for a in over))
 
 
 def sum(value: object, *axes: ReduceAxis) -> Reduce:
@@ -257,7 +298,8 @@ def stages(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """Every tensor the outputs need, inputs before their readers (placeholders included)."""
     order: list[Tensor] = []
     seen: set[int] = set()
-    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(tuple(outputs))]
+    wanted = expect_each("stages", "outputs", outputs, Tensor)
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(wanted)]
     while stack:
         tensor, expanded = stack.pop()
         if expanded:

@@ -24,6 +24,7 @@ from minidlc.expr.text import ExprReader
 from minidlc.expr.types import TensorType
 from minidlc.expr.walk import walk
 from minidlc.loop.regions import loads
+from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import LoweringError, nearest
 from minidlc.te.scan import Recurrent, scan_of
 from minidlc.te.tensor import Tensor, stages
@@ -42,7 +43,7 @@ class Program:
 
 def print_te(outputs: Iterable[Tensor]) -> str:
     """The text of every tensor that the outputs need, ending in a newline."""
-    wanted = tuple(outputs)
+    wanted = expect_each("print_te", "outputs", outputs, Tensor)
     return _print(stages(wanted), wanted)
 
 
@@ -70,6 +71,7 @@ def parse_te(text: str, file: str = "<te>") -> Program:
     twice or unknown (MDLC0351, MDLC0321), a body that does not fit its type (MDLC0352), and what
     minidlc.expr.text refuses inside bodies.
     """
+    expect("parse_te", "text", text, str)
     module, source = parse_python(text, file)
     reader = _Reader(source, {})
     outputs: tuple[Tensor, ...] | None = None

@@ -8,11 +8,13 @@ MINIDLC_MODELS=DIR pytest   also the tests on the large models, where that folde
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -55,6 +57,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+@pytest.fixture(autouse=True)
+def no_schedule_is_refused(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A schedule of the library that is refused costs a user speed only; a test fails with it."""
+    if not request.node.get_closest_marker("llvm"):
+        yield
+        return
+    kernels = importlib.import_module("minidlc.lower.kernels")  # the others run without LLVM
+    lowered = kernels._lower
+
+    def lower(*args: object) -> object:
+        kernel = lowered(*args)
+        assert not kernel.refused, f"{kernel.name}: {', '.join(kernel.refused)}"
+        return kernel
+
+    with mock.patch.object(kernels, "_lower", lower):
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What README.md shows works as it stands there."""
+"""What README.md shows works as it stands there; what it and other pages name is there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,23 @@ def test_every_link_leads_somewhere() -> None:
     for page in [*PACKAGE.parent.glob("*.md"), *PACKAGE.parent.glob("*/README.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             assert target.startswith("http") or (page.parent / target).exists(), (page, target)
+
+
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    text = (PACKAGE.parent / page).read_text(encoding="utf-8")
+    for name in re.findall(r"[\w/]+\.py\b", text):
+        path = PACKAGE / name.removeprefix("minidlc/")
+        assert path.exists() or (PACKAGE / "tests" / name).exists(), name
+
+
+def test_the_figure_of_the_layers_is_the_list_that_is_checked() -> None:
+    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    figure = page.partition("\n## Layers\n")[2].split("```")[1].split("\n")
+    tools = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    (contract,) = tools["importlinter"]["contracts"]
+    layers = [re.findall(r"[\w.]+", re.sub(r"\(\w+\)", "", x)) for x in contract["layers"]]
+    assert [re.findall(r"[\w.]+", x) for x in figure if x.strip()] == [x for x in layers if x]
 
 
 @pytest.mark.parametrize("folder", sorted(set(re.findall(r"`(\w+)/`", README))))

@@ -201,23 +201,24 @@ def _run_one(step: Pass, graph: Graph, earlier: tuple[str, ...]) -> Record:
     start = time.perf_counter()
     with collecting() as events:
         try:
-            _check_properties(step, step.requires, graph, "requires")
+            _check_properties(step.requires, graph, "requires")
             after = step(graph)
-            _check_interface(step, graph, after)
+            _check_interface(graph, after)
             verify(after)
-            _check_properties(step, step.ensures, after, "ensures")
+            _check_properties(step.ensures, after, "ensures")
         except Exception as e:
             raise _failure(step, graph, earlier, e) from e
     return Record(step.name, time.perf_counter() - start, graph, after, tuple(events))
 
 
-def _check_properties(step: Pass, names: Iterable[str], graph: Graph, verb: str) -> None:
+def _check_properties(names: Iterable[str], graph: Graph, verb: str) -> None:
+    """Refuse a graph that has not every one of the properties."""
     for name in names:
         if not PROPERTIES[name](graph):
             raise PassError(f"{verb} {name!r}, which does not hold", code="MDLC0502")
 
 
-def _check_interface(step: Pass, before: Graph, after: object) -> None:
+def _check_interface(before: Graph, after: object) -> None:
     """Callers rely on inputs, their names, and the types of outputs: no pass changes them."""
     if not isinstance(after, Graph):
         raise PassError(f"returned {after!r:.60}, not a graph", code="MDLC0502")

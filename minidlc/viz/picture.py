@@ -19,6 +19,20 @@ from minidlc.viz.raster import to_pdf, to_png
 from minidlc.viz.svg import to_html, to_svg
 from minidlc.viz.theme import ThemeName, theme_colours
 
+FORMATS = (".svg", ".png", ".pdf")
+
+
+def check_picture_path(path: str | Path) -> Path:
+    """The path of a picture to write; OptionError (MDLC1022) for another suffix than FORMATS."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise OptionError(
+            f"a picture cannot be saved as {path.suffix or path.name!r}",
+            hint=f"a file that ends in {', '.join(FORMATS)}",
+            code="MDLC1022",
+        )
+    return path
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -56,18 +70,12 @@ class Picture:
 
         Raises OptionError (MDLC1022) for another suffix than .svg, .png, .pdf.
         """
-        path = Path(path)
+        path = check_picture_path(path)
         writers: dict[str, Callable[[], bytes]] = {
             ".svg": lambda: self.svg.encode(),
             ".png": self.png,
             ".pdf": self.pdf,
         }
-        if path.suffix.lower() not in writers:
-            raise OptionError(
-                f"a picture cannot be saved as {path.suffix or path.name!r}",
-                hint=f"use one of {', '.join(writers)}",
-                code="MDLC1022",
-            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(writers[path.suffix.lower()]())
         return path

@@ -88,9 +88,13 @@ def declared_inputs(
     Raises OnnxImportError: MDLC0109 two of a name, 0113 no tensor, 0114 `shapes` does not fit.
     """
     infos = [i for i in graph.input if i.name not in constants]
+    symbols, named = _symbols(infos), {i.name for i in infos}
+    for name in named.difference(symbols).intersection(shapes):  # x=5: the shape of a vector
+        size = shapes[name]
+        shapes = {**shapes, name: size if isinstance(size, Sequence) else (size,)}
     sizes = _Sizes(shapes)
     for name, size in shapes.items():
-        if not isinstance(size, Sequence):
+        if not isinstance(size, Sequence) or (name in symbols and name not in named):
             sizes.symbols[name] = _size(name, size)
     shapes_of = {info.name: _given_shape(info, model, sizes) for info in infos}
     inputs: dict[str, Declared] = {}

@@ -102,7 +102,7 @@ class TransformLayout(Primitive):
     `tiles` as for cache_read, without the copy: what the stage computes is stored in the order its
     readers want. Every element keeps one place; padding is zero, or what a reduction starts from.
     Refuses: an output (its layout is the caller's), a stage whose loops were changed before or that
-    others are computed at, a wrong dimension or factor, a dimension tiled twice.
+    others are computed at, a scan, a wrong dimension or factor, a dimension tiled twice.
     """
 
     tiles: tuple[tuple[int, int], ...]
@@ -111,6 +111,12 @@ class TransformLayout(Primitive):
         stage = state.stage(self.stage)
         refuse_output(state, stage, "has the layout that the caller expects")
         refuse_scheduled(state, stage, "transform_layout")
+        if stage.steps:
+            raise ScheduleError(
+                f"{stage.name!r} is a scan: its steps read it in the layout they were written in",
+                hint="copy it with cache_read, and block the copy",
+                code="MDLC0633",
+            )
         blocks = _blocked(stage.type, self.tiles)
         taken = {name for name, _ in stage.reduce_axes}
         axes, position = blocks.axes(stage.axes, taken)
@@ -199,7 +205,10 @@ def _blocked(type: TensorType, tiles: tuple[tuple[int, int], ...]) -> Blocks:
                 notes=("a tile is (dimension, factor >= 1), each dimension once",),
                 code="MDLC0604",
             )
-    return Blocks(type.dims, tuple(sorted(tiles)))
+    blocks = Blocks(type.dims, tuple(sorted(tiles)))
+    if blocks.type(type).nbytes >= 1 << 63:
+        raise ScheduleError(f"no memory holds {blocks.type(type)}", code="MDLC0604")
+    return blocks
 
 
 def redirect(reader: Stage, old: str, new: str, blocks: Blocks) -> Stage:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from minidlc.loop.nodes import Kind
 from minidlc.support.errors import ScheduleError, nearest
+from minidlc.support.names import is_name
 from minidlc.te.placement import check_vector_leaf
 from minidlc.te.primitive import Primitive, register
 from minidlc.te.stage import FuseRelation, Relation, SplitRelation, Stage, State
@@ -278,8 +279,8 @@ def _replace_leaves(
 ) -> Stage:
     made = tuple(names)
     for name in made:
-        if name in stage.variables or made.count(name) > 1 or not name.isidentifier():
-            why = "is not a name" if not name.isidentifier() else "is taken"
+        if name in stage.variables or made.count(name) > 1 or not is_name(name):
+            why = "is taken" if is_name(name) else "is not a name"
             raise ScheduleError(
                 f"loop name {name!r} {why} in stage {stage.name!r}",
                 notes=(f"taken: {', '.join(stage.variables)}",),

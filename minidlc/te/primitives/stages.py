@@ -117,6 +117,7 @@ class ComputeInline(Primitive):
         for other in state.attached(stage.name):
             raise ScheduleError(
                 f"stage {other.name!r} is computed at {other.at}: it would lose its place",
+                hint=f"do this before compute_at of {other.name!r}",
                 code="MDLC0605",
             )
         readers = (replace(s, body=_inline(s.body, stage)) for s in state.readers(stage.name))
@@ -211,7 +212,11 @@ def refuse_scheduled(state: State, stage: Stage, step: str) -> None:
 def refuse_output(state: State, stage: Stage, why: str) -> None:
     """Refuse an output of the program."""
     if stage.name in state.outputs:
-        raise ScheduleError(f"{stage.name!r} is an output: it {why}", code="MDLC0621")
+        raise ScheduleError(
+            f"{stage.name!r} is an output: it {why}",
+            hint="cache_write gives it a buffer of its own, which is no output",
+            code="MDLC0621",
+        )
 
 
 def _scope(name: str) -> Scope:

@@ -9,6 +9,11 @@ import sys
 
 import pytest
 
+from minidlc import target
+from minidlc.codegen.llvm import emit
+from minidlc.loop.text import parse_function
+from minidlc.tests.codegen.helpers import WIDTHS
+
 pytestmark = [
     pytest.mark.llvm,
     pytest.mark.skipif(sys.platform == "win32", reason="uses mprotect"),
@@ -77,8 +82,6 @@ def f(A: f32[4, 19], B: f32[19], C: f32[4, 19], S: f32[4]):
 
 @pytest.mark.parametrize("width", [4, 16])
 def test_masks_and_conditions_guard_every_access(width: int) -> None:
-    from minidlc.tests.codegen.helpers import WIDTHS
-
     assert runs(PROGRAM, min(width, WIDTHS[-1]))
 
 
@@ -87,10 +90,6 @@ def test_the_guard_bites() -> None:
 
 
 def test_the_last_vector_is_masked_only_where_it_would_reach_over_the_end() -> None:
-    from minidlc import target
-    from minidlc.codegen.llvm import emit
-    from minidlc.loop.text import parse_function
-
     def text(rows: str) -> str:
         source = f"""
 def f(A: f32[4, 7], C: f32[4, 7]):

@@ -115,6 +115,27 @@ def test_levels_are_made_when_asked_for(done: Compilations, tmp_path: Path) -> N
     assert "1 kernels" in repr(again)
 
 
+def test_levels_are_found_from_another_folder(
+    done: Compilations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "small.onnx")
+    monkeypatch.chdir(tmp_path)
+    mc.compile("small.onnx")
+    again = mc.compile("small.onnx")
+    monkeypatch.chdir("/")
+    assert len(again.kernels) == 1
+
+
+def test_levels_of_a_model_that_is_gone_are_refused(done: Compilations, tmp_path: Path) -> None:
+    path = save(tmp_path / "small.onnx")
+    mc.compile(path)
+    again = mc.compile(path)
+    path.unlink()
+    with pytest.raises(OptionError, match=r"small\.onnx is gone") as caught:
+        _ = again.kernels
+    assert caught.value.code == "MDLC1040"
+
+
 def test_levels_of_a_model_that_has_changed_are_refused(done: Compilations, tmp_path: Path) -> None:
     path = save(tmp_path / "small.onnx")
     mc.compile(path)

@@ -397,3 +397,24 @@ def test_a_converter_can_be_replaced_for_a_block() -> None:
 def test_float_attributes_are_the_shortest_decimal() -> None:
     graph = load_onnx(model([node("LeakyRelu", "x", "y", alpha=0.1)], {"x": F([1])}))
     assert graph.nodes[0].op.attributes() == {"alpha": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"), [({"x": 5}, (5,)), ({"N": 4}, (4,)), ({"x": (3,)}, (3,))]
+)
+def test_the_size_of_a_vector_may_be_a_number(given, shape):
+    proto = vector_of_open_size()
+    assert load_onnx(proto, shapes=given).inputs[0].type.dims == shape
+
+
+@pytest.mark.parametrize("given", [{"N": "4"}, {"N": (4,)}, {"x": "4"}, {"x": -1}, {"q": 3}])
+def test_sizes_that_are_none_are_refused(given):
+    with pytest.raises(CompileError) as caught:
+        load_onnx(vector_of_open_size(), shapes=given)
+    assert caught.value.code == "MDLC0114"
+
+
+def vector_of_open_size():
+    proto = model([node("Relu", "x", "y")], {"x": np.ones(2, np.float32)}, ["y"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    return proto

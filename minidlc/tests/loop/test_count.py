@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from minidlc.expr.nodes import Binary
 from minidlc.loop.count import compulsory_bytes, flops
+from minidlc.loop.nodes import Store
 from minidlc.loop.text import parse_function
 
 GEMM = """
@@ -54,11 +58,6 @@ def test_a_shared_expression_is_counted_once_and_quickly() -> None:
 def f(x: f32[1], y: f32[1]):
     y[0] = x[0] + 1.0
 """)
-    from dataclasses import replace
-
-    from minidlc.expr.nodes import Binary
-    from minidlc.loop.nodes import Store
-
     assert isinstance(fn.body, Store)
     value = fn.body.value
     for _ in range(60):  # a tree of 2 ** 60 nodes, a graph of 61

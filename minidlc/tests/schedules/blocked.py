@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 import minidlc as mc
@@ -60,6 +58,17 @@ def agrees(inputs, y, target=None, threads=1, kernels=1):
     return exe
 
 
+def adds_up_in_order(inputs, y):
+    """Check that strict code gives the bits of the plain loops; returns the executable."""
+    graph = mc.Graph.of("g", inputs, [y])
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.type.dims).astype(np.float32) for v in inputs]
+    exe = mc.compile(graph, precision="strict", threads=2)
+    (plain,) = mc.compile(graph, precision="strict", opt_level=0, threads=1)(*arrays)
+    np.testing.assert_array_equal(exe(*arrays)[0], plain)
+    return exe
+
+
 def lowered(y, target) -> LoweredKernel:
     """The node of `y` alone, scheduled for a machine that need not be this one."""
     return lower_node(y, "kernel", target, fast=True)
@@ -70,9 +79,3 @@ def busiest(kernel: LoweredKernel, target: Target) -> tuple[Counts, list[str]]:
     loops = inner_loops(compile_kernel(kernel.loops, target, cache=False).asm)
     loop = max(loops, key=lambda text: count(text).fma)
     return count(loop), instructions(loop)
-
-
-def spills(code: list[str], target: Target) -> list[str]:
-    """The instructions that move vectors to or from the stack; rbp is the base of an array here."""
-    stack = re.compile(r"\(%rsp[,)].*%[xyz]mm|%[xyz]mm.*\(%rsp[,)]" if target.is_x86 else r"\[sp\b")
-    return [x for x in code if stack.search(x)]

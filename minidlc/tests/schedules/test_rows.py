@@ -10,7 +10,12 @@ import pytest
 import minidlc as mc
 from minidlc.codegen.asm import count, inner_loops
 from minidlc.expr.types import dtype
-from minidlc.schedules import injective
+from minidlc.loop.interpret import interpret
+from minidlc.schedules import Group, injective
+from minidlc.schedules.rows import schedule_rows
+from minidlc.te import compute, create_schedule, lower, placeholder, reduce_axis
+from minidlc.te import max as te_max
+from minidlc.te import sum as te_sum
 from minidlc.tests.codegen.helpers import WIDTHS
 
 pytestmark = pytest.mark.llvm
@@ -244,3 +249,54 @@ def test_the_next_row_is_fetched_while_exponentials_are_computed():
     assert 'prefetch("softmax_exp", "x", "jo", 128)' in trace  # 128 vectors: one row
     small = mc.compile(mc.trace(softmax, mc.f32[8, 1024]), target=AVX2).kernels[0].trace
     assert "prefetch" not in small
+
+
+def deep(fn, steps=4):
+    """An epilogue of which a stage is kept: the last one does not read the sums itself."""
+
+    def long(*inputs):
+        y = fn(*inputs)
+        for _ in range(steps):
+            y = mc.gelu(y, approximate="tanh")
+        return y
+
+    return long
+
+
+@pytest.mark.parametrize("precision", ["default", "strict"])
+@pytest.mark.parametrize("n", [5, 33])
+def test_rows_that_the_last_stage_looks_up_through_a_kept_one(n, precision):
+    """Sums are computed for each row and in registers, as without the epilogue."""
+    channels = mc.f32[6]
+    kernel = check(deep(mc.instance_norm), mc.f32[2, 6, n], channels, channels, precision=precision)
+    loops = str(kernel.loops)
+    kept = re.search(r"(gelu\S*) = alloc\(f32\[(.*)\], \"(.*)\"\)", loops)
+    assert (kept[2], kept[3]) == (f"1, 1, {n}", "stack")
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (7, 40)), (0, (7, 9, 40)), (1, (7, 9, 40))])
+def test_columns_that_the_last_stage_looks_up_through_a_kept_one(axis, shape):
+    check(deep(lambda x: mc.softmax(x, axis=axis)), mc.f32[shape])
+
+
+def test_a_whole_tensor_that_the_last_stage_looks_up_through_a_kept_one():
+    check(deep(lambda x: mc.softmax(x, axis=0)), mc.f32[280])
+
+
+@pytest.mark.parametrize("columns", [40, 333])
+def test_columns_of_which_one_needs_several_rows_of_another(columns):
+    """Those rows are no registers: a loop runs over them."""
+    x = placeholder(mc.f32[3, 5, columns], "x")
+    p, q = reduce_axis(3, "p"), reduce_axis(5, "q")
+    s = compute((3, columns), lambda i, w: te_sum(x[i, q, w], q), "s")
+    t = compute((columns,), lambda w: te_max(s[p, w], p), "t")
+    y = compute((3, 5, columns), lambda i, j, w: x[i, j, w] - t[w], "y")
+    sch = create_schedule((y,), checked=False)
+    schedule_rows(sch, Group((y,), t), mc.target.host(vector_width=WIDTHS[-1]))
+    loops = lower(sch)
+    assert "s = alloc(f32[3, " in str(loops)
+    assert re.search(r't = alloc\(f32\[\d+\], "register"\)', str(loops))
+    given = RNG.integers(-9, 9, (3, 5, columns)).astype(np.float32)
+    got = np.empty_like(given)
+    interpret(loops, {"x": given, "y": got})
+    np.testing.assert_array_equal(got, given - given.sum(axis=1).max(axis=0))

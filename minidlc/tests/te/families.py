@@ -17,7 +17,7 @@ from minidlc import te
 from minidlc.expr.nodes import Expr
 from minidlc.expr.types import Array, DType, bf16, f16, f32, f64, i8, i32, u8
 from minidlc.te.tensor import Tensor
-from minidlc.tests.te.programs import Case, lookups, pyramid, resample
+from minidlc.tests.te.programs import Case, lookups, pyramid, recurrent, resample
 
 KINDS = {
     "f32": (f32, f32, f32),
@@ -28,6 +28,7 @@ KINDS = {
     "u8": (u8, u8, u8),
     "i8": (i8, i8, i32),
     "u8i8": (u8, i8, i32),
+    "i8u8": (i8, u8, i32),
 }
 """Element types of the left operand, the right one and the result."""
 
@@ -301,6 +302,7 @@ def random_kernel(rng: random.Random) -> Kernel:
             [
                 of_case(resample, rng.randint(1, 5), rng.randint(1, 5)),
                 of_case(pyramid, rng.randint(1, 6), rng.randint(1, 6)),
+                of_case(recurrent, rng.randint(1, 4), rng.randint(1, 3)),
                 of_case(lookups, rng.randint(1, 5), rng.randint(1, 9), rng.randint(1, 5)),
             ]
         ),

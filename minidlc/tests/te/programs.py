@@ -148,6 +148,23 @@ def lookups(n: int, m: int, count: int) -> Case:
     return Case("lookups", (h, s), {"X": x, "ids": places}, {"h": h_, "s": (rows * h_).sum(0)})
 
 
+def recurrent(steps: int, n: int) -> Case:
+    """Each step of h needs the one before; a reader takes them forwards and backwards."""
+    x, U = te.placeholder(f32[steps, n], "x"), te.placeholder(f32[n, n], "U")
+    first, j = te.placeholder(f32[n], "first"), te.reduce_axis(n, "j")
+    past = te.state(f32[steps, n], lambda i: first[i], "h")
+    z = te.compute((steps, n), lambda t, i: te.sum(past[t - 1, j] * U[j, i], j), name="z")
+    h = te.scan(past, lambda t, i: te.maximum(z[t, i] + x[t, i], 0.0))
+    y = te.compute((steps, n), lambda t, i: h[t, i] * 2.0 - h[steps - 1 - t, i], name="y")
+    data = {"x": numbers((steps, n), 1), "U": numbers((n, n), 2), "first": numbers((n,), 3)}
+    row, rows = data["first"], []
+    for step in data["x"]:
+        row = np.maximum(row @ data["U"] + step, 0)
+        rows.append(row)
+    h_ = np.stack(rows)
+    return Case("recurrent", (y,), data, {"y": h_ * 2 - h_[::-1]})
+
+
 def random_case(rng: random.Random) -> Case:
     """One of the programs, at sizes of 1 to 13 with at most a few thousand steps."""
 

@@ -156,7 +156,7 @@ def _held(d: Drawing, stage: str, row: str, scope: str | None) -> Iterator[Primi
         yield Split(stage, sums[-1], d.number(2, 2, 3), ("so", "si"))
         sums[-1:], steps = ["so"], ("si",)
     fours: tuple[str, ...] = ()
-    if sums and "'u8i8'" in d.kernel.text and d.chance(0.6):
+    if sums and ("u8i8" in d.kernel.text or "i8u8" in d.kernel.text) and d.chance(0.6):
         yield Split(stage, sums[-1], 4, ("fo", "fi"))
         sums[-1:], fours = ["fo"], ("fi",)
     rows: tuple[str, ...] = (row,)

@@ -8,7 +8,7 @@ from minidlc.support.errors import ScheduleError
 from minidlc.te import Schedule, parse_trace
 from minidlc.tests.te.families import Kernel, conv
 
-pytestmark = [pytest.mark.llvm, pytest.mark.ch05]
+pytestmark = pytest.mark.ch04
 
 SMALL = conv(2, (3, 5), 4, (3, 3), 1, 2, "i8", True, True)
 

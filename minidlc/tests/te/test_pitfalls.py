@@ -1,4 +1,4 @@
-"""Mistakes that schedule mechanisms invite, each numbered as in the study of them.
+"""Mistakes that schedule mechanisms invite, each numbered as in docs/schedule_pitfalls.md.
 
 The other numbers have their tests where the mechanism is: expr, loop, codegen, errors.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,22 @@ from minidlc.te import Schedule
 from minidlc.tests.te.programs import conv, gemm, numbers, softmax
 
 pytestmark = pytest.mark.ch04
+
+
+ROOT = Path(te.__file__).parents[1]
+
+
+def test_what_the_list_of_pitfalls_names_is_there():
+    rows = (ROOT / "docs" / "schedule_pitfalls.md").read_text(encoding="utf-8").splitlines()
+    places = [row.split(" | ")[2] for row in rows if re.match(r"\| \d+ \|", row)]
+    assert len(places) == 24
+    for place in places:
+        path, text = ROOT, ""
+        for file, test, name in re.findall(r"([\w/]+\.py)|::(\w+)|`(\w+)`", place):
+            if file:
+                path = ROOT / file if "/" in file else path.parent / file
+                text = path.read_text(encoding="utf-8")
+            assert (f"def {test}" if test else name) in text, f"{file}{test}{name}: {place}"
 
 
 def run(fn: LoopFunction, inputs: dict[str, Array], name: str) -> Array:

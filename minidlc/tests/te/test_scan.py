@@ -299,3 +299,15 @@ def test_any_legal_schedule_of_a_scan_computes_it(seed: int) -> None:
     got = run(Schedule(case.outputs, steps, checked=False), **case.inputs)
     (wanted,) = case.expected.values()
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_another_layout_of_a_scan_is_refused() -> None:
+    x = te.placeholder(f32[8, 5], "x")
+    steps = te.state(f32[8, 5], 0.0, "h")
+    h = te.scan(steps, lambda t, i: steps[t - 1, i] * 0.5 + x[t, i])
+    sch = te.create_schedule(te.compute((8, 5), lambda t, i: h[t, i] * 2.0, name="y"))
+    with pytest.raises(ScheduleError, match="is a scan") as caught:
+        sch["h"].transform_layout({1: 4})
+    assert caught.value.code == "MDLC0633"
+    sch["y"].cache_read("h", {1: 4})  # a copy may have any
+    assert "h_p" in str(sch.lower())

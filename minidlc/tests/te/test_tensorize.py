@@ -198,6 +198,22 @@ def test_a_loop_of_another_length_is_refused() -> None:
         sch["C"].tensorize("ki")
 
 
+def test_a_body_that_is_no_product_is_refused() -> None:
+    A = te.placeholder(u8[4], "A")
+    k = te.reduce_axis(4, "k")
+    s = te.compute((), lambda: te.sum(te.cast("i32", A[k]), k), name="s")
+    with pytest.raises(ScheduleError, match="no sum of products"):
+        te.create_schedule(s)["s"].tensorize("k")
+
+
+def test_a_vectorised_loop_is_refused() -> None:
+    sch = bytes_gemm(2, 2, 4)
+    sch["C"].vectorize("k")
+    with pytest.raises(ScheduleError) as caught:
+        sch["C"].tensorize("k")
+    assert caught.value.code == "MDLC0607"
+
+
 def test_other_types_of_results_are_refused() -> None:
     A, B = te.placeholder(f32[8], "A"), te.placeholder(f32[8], "B")
     k = te.reduce_axis(4, "k")
