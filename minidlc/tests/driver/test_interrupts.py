@@ -11,6 +11,7 @@ pytestmark = pytest.mark.llvm
 
 INTERRUPTED = """
 import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 import numpy as np
 import minidlc as mc
 from minidlc import Constant, Graph, Input, bool_, f32, i64
@@ -54,6 +55,7 @@ def test_a_loop_of_any_length_can_be_interrupted():
 
 BETWEEN_KERNELS = """
 import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 import numpy as np
 import minidlc as mc
 from minidlc import Graph, Input, f32
