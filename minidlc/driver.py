@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from minidlc import target as targets
 from minidlc.codegen.compile import Kernel, compile_kernel, run_kernel, short_symbol
-from minidlc.codegen.control import Operand, has_long_loops
+from minidlc.codegen.control import has_long_loops
 from minidlc.codegen.crew import compile_kernels
 from minidlc.codegen.entry import compile_entry
 from minidlc.codegen.model_cache import ModelCache
@@ -189,7 +189,7 @@ def compile_all(program: Program, recipe: Recipe) -> list[Kernel]:
 def refused_kernels(program: Program, recipe: Recipe) -> dict[str, str]:
     """The scheduled kernels that code generation cannot take, by name: a fault of the schedule.
 
-    None where a reader's part runs: its errors are the reader's to see.
+    Empty where a reader's part runs: its errors are the reader's to see.
     """
     found: dict[str, str] = {}
     for kernel in program.kernels if not extension.active() else ():
@@ -208,10 +208,9 @@ def link(levels: Levels, recipe: Recipe) -> LoadedModule:
     symbols = (native.symbol for native in natives)
     calls = program.calls(dict(zip(program.kernel_names, symbols, strict=True)))
     entry = short_symbol(repr(calls))
-    stop = Operand("output", len(levels.source.outputs) + 1)
     objects = {native.symbol: native.object for native in natives}
     return LoadedModule(
-        objects=(*objects.values(), compile_entry(entry, calls, recipe.target, stop=stop)),
+        objects=(*objects.values(), compile_entry(entry, calls, recipe.target, stop=program.stop)),
         entry=entry,
         inputs=_specs(levels.source.inputs),
         outputs=_specs(levels.source.outputs),

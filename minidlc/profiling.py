@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from minidlc.codegen.control import Operand, kernel_calls
+from minidlc.codegen.control import kernel_calls
 from minidlc.codegen.entry import Clock, compile_entry
 from minidlc.expr.types import Array
 from minidlc.loop.count import compulsory_bytes, flops
@@ -50,8 +50,7 @@ def profile(
     calls = program.calls(dict(zip(program.kernel_names, symbols, strict=True)))
     counters = np.zeros((len(tuple(kernel_calls(calls))), 2), np.int64)
     clock = Clock(counters.ctypes.data, counter())
-    stop = Operand("output", len(program.graph.outputs) + 1)  # Ctrl-C, as in every entry
-    entry = compile_entry(_ENTRY, calls, target, clock, stop)
+    entry = compile_entry(_ENTRY, calls, target, clock, program.stop)
     module = replace(loaded, objects=(*loaded.objects, entry), entry=_ENTRY)
     module.run(inputs)
     runs: list[Array] = []

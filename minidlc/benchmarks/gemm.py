@@ -32,6 +32,7 @@ from minidlc.schedules.gemm import (
 )
 from minidlc.schedules.gemm_deep import schedule_deep
 from minidlc.schedules.implementation import Knobs
+from minidlc.support.timing import interleaved
 from minidlc.target import Target
 from minidlc.te import Schedule
 
@@ -76,26 +77,6 @@ def compiled(n: int, threads: int = 1, step: Step | None = None) -> mc.Executabl
         return mc.compile(graph, threads=threads)
 
 
-def timed(
-    runs: dict[str, Callable[[], object]], clock: Callable[[], float], rounds: int
-) -> dict[str, tuple[float, float]]:
-    """Seconds of a call of each, in rounds that take turns: the median and the least."""
-    calls: dict[str, int] = {}
-    for name, run in runs.items():
-        run()
-        start = time.perf_counter()
-        run()
-        calls[name] = max(1, round(ROUND_SECONDS / (time.perf_counter() - start)))
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = clock()
-            for _ in range(calls[name]):
-                run()
-            times[name].append((clock() - start) / calls[name])
-    return {name: (statistics.median(found), min(found)) for name, found in times.items()}
-
-
 def measure(n: int, steps: dict[str, Step | None], threads: int, rounds: int = ROUNDS) -> None:
     """Print a row for each step: µs, GFLOP/s, NumPy's time / ours, and the least of the rounds."""
     rng = np.random.default_rng(0)
@@ -107,10 +88,12 @@ def measure(n: int, steps: dict[str, Step | None], threads: int, rounds: int = R
         runs[name] = partial(exe, x, y)
     if threads > 1:
         runs["minidlc, one thread"] = partial(compiled(n), x, y)
-    found = timed(runs, time.process_time if threads == 1 else time.perf_counter, rounds)
-    for name, (median, least) in found.items():
-        rate, ratio = 2e-9 * n**3 / median, found["NumPy"][0] / median
-        cells = f"{median * 1e6:.0f} | {rate:.1f} | {ratio:.2f} | {least * 1e6:.0f}"
+    clock = time.process_time if threads == 1 else time.perf_counter
+    times = interleaved(runs, rounds=rounds, seconds=ROUND_SECONDS, clock=clock)
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    for name, median in medians.items():
+        rate, ratio = 2e-9 * n**3 / median, medians["NumPy"] / median
+        cells = f"{median * 1e6:.0f} | {rate:.1f} | {ratio:.2f} | {min(times[name]) * 1e6:.0f}"
         print(f"| {n} | {name} | {cells} |", flush=True)
 
 

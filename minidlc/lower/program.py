@@ -66,6 +66,11 @@ class Program:
         return tuple(kernel.name for kernel in self.kernels)
 
     @property
+    def stop(self) -> Operand:
+        """Where a call that has lost patience tells the entry to return."""
+        return _stop(len(self.graph.outputs))
+
+    @property
     def outline(self) -> str:
         """The steps as text, if there are branches or loops."""
         straight = all(isinstance(step, KernelCall | Flag) for step in self.steps)
@@ -258,7 +263,7 @@ class _Builder:
         proceed = None if start is None else memory.use(inside.of(op.body.outputs[0]))
         memory.end_loop(begin)
         limit = op.trips if trips is None else trips
-        stop = None if _is_short(node, op) else Operand("output", self.status + 1)
+        stop = None if _is_short(node, op) else _stop(self.status)
         yield Repeat(number, limit, start, proceed, counter, flag, steps, stop)
 
     def hand_over(
@@ -281,6 +286,11 @@ class _Builder:
             moves.append((value, source, to))
         for value, source, to in moves:
             yield self.copy(value, source, to)
+
+
+def _stop(outputs: int) -> Operand:
+    """The second of the two arrays that the entry takes behind the outputs."""
+    return Operand("output", outputs + 1)
 
 
 def _is_short(node: Node, op: Loop) -> bool:

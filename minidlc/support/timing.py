@@ -19,22 +19,23 @@ def interleaved(
     rounds: int = 15,
     seconds: float = 0.02,
     rest: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of one call of each candidate, in every round.
 
     In its turn a candidate rests, runs once to warm up, then as often as fits into `seconds`, at
-    least once; its time is the mean of these.
+    least once; its time is the mean of these, by `clock`.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, run in candidates.items():
             time.sleep(rest)
             run()
-            calls, start = 0, time.perf_counter()
-            while calls == 0 or time.perf_counter() - start < seconds:
+            calls, start = 0, clock()
+            while calls == 0 or clock() - start < seconds:
                 run()
                 calls += 1
-            times[name].append((time.perf_counter() - start) / calls)
+            times[name].append((clock() - start) / calls)
     return times
 
 
