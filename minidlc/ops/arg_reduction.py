@@ -22,7 +22,7 @@ from minidlc.expr.types import TensorType, i64
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, load
-from minidlc.ops.reduction import reduce_over
+from minidlc.ops.reduction import AlongAxis, reduce_over
 from minidlc.ops.rules import Values
 from minidlc.te import functions, tensor
 from minidlc.te.tensor import Tensor, compute
@@ -135,18 +135,11 @@ class ArgMin(ArgReduction):
 
 @register_op
 @dataclass(frozen=True)
-class Hardmax(Op):
+class Hardmax(AlongAxis):
     """hardmax(x)[…, i, …] = 1 where i is arg_max(x) along `axis`, else 0."""
 
     onnx = "Hardmax"
     pattern = Pattern.OPAQUE
-    schedule = "softmax"
-    axis: int = -1
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        rules.elements(self, "float", x)
-        rules.axis(self, self.axis, x.rank)
-        return x
 
     def reference(self, x: Values) -> Values:
         y = np.zeros_like(x)

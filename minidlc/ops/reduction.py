@@ -200,9 +200,22 @@ def _limit(element: DType, sign: int) -> Any:
     return info.max if sign > 0 else info.min
 
 
+@dataclass(frozen=True)
+class AlongAxis(Op):
+    """What gives each row of floats along `axis` another row, by its largest element."""
+
+    schedule = "softmax"
+    axis: int = -1
+
+    def type_rule(self, x: TensorType) -> TensorType:
+        rules.elements(self, "float", x)
+        rules.axis(self, self.axis, x.rank)
+        return x
+
+
 @register_op
 @dataclass(frozen=True)
-class Softmax(Op):
+class Softmax(AlongAxis):
     """softmax(x)[…, i, …] = exp(x[i] - m) / sum over j of exp(x[j] - m), m = max over j of x[j].
 
     ONNX defines it by a function of four ops: the exponentials and their sum, added up in f32, are
@@ -211,13 +224,6 @@ class Softmax(Op):
 
     onnx = "Softmax"
     pattern = Pattern.REDUCTION
-    schedule = "softmax"
-    axis: int = -1
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        rules.elements(self, "float", x)
-        rules.axis(self, self.axis, x.rank)
-        return x
 
     def reference(self, x: Values) -> Values:
         v = widened(x)
@@ -271,18 +277,11 @@ class Softmax(Op):
 
 @register_op
 @dataclass(frozen=True)
-class LogSoftmax(Op):
+class LogSoftmax(AlongAxis):
     """log_softmax(x)[…, i, …] = x[i] - m - log(sum over j of exp(x[j] - m)), m = max of x[j]."""
 
     onnx = "LogSoftmax"
     pattern = Pattern.REDUCTION
-    schedule = "softmax"
-    axis: int = -1
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        rules.elements(self, "float", x)
-        rules.axis(self, self.axis, x.rank)
-        return x
 
     def reference(self, x: Values) -> Values:
         v = widened(x)
