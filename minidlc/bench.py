@@ -5,7 +5,7 @@
     c.ratio                                         # our time over theirs; None without them
 
 ONNX Runtime is no dependency: where it is missing, or refuses the model, our own time stands alone
-and the reason is said. Treated in course chapter 05_codegen.
+and the reason is said. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     check_out(interface, inputs, [y])               # what `out=` must be
 
 Reads what the caller gave, writes arrays that native code can take; everything else is a CallError
-that says what would fit. Treated in course chapter 05_codegen.
+that says what would fit. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     exe.kernels[0].te, .trace, .loops, .llvm, .asm  # each level of one kernel
     exe.memory_plan, exe.report(), exe.module       # module: all of it on one page
 
-Treated in course chapters 04_schedule and 05_codegen.
+Treated in course chapters 04_lowering and 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     print(levels.report())                          # nodes, kernels, memory, overrides
 
 Written by the driver. A model that starts from the disk cache makes them only when somebody asks
-(`Later`). Treated in course chapters 04_schedule and 05_codegen.
+(`Later`). Treated in course chapters 04_lowering and 05_backend_opt.
 """
 
 from __future__ import annotations

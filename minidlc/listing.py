@@ -6,7 +6,7 @@
 
 A comment stands wherever the statement changes: the loops around it, the statement, and behind the
 arrow where the graph node came from. Reads a kernel's `Lines`. Treated in course chapter
-05_codegen.
+05_backend_opt.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     # def matmul_relu(x: f32[1, 8], w: f32[8, 3], relu: f32[1, 3]): …
 
 The text is Python by its syntax; branches and loops of the model are `if` and `for`. A comment over
-each kernel says which nodes it computes. Reads a Program. Treated in course chapter 05_codegen.
+each kernel says which nodes it computes. Reads a Program. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

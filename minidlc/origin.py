@@ -7,7 +7,7 @@
 A key says the content of the model with all its files, every option, the target, and the versions
 of the compiler and of what it runs on. Where something has no faithful name, there is no key: a
 Graph, a pass or an op that is not the compiler's own, stages replaced by `use` (they are to be
-called every time). Treated in course chapter 05_codegen.
+called every time). Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 
 A roof of a roofline is no data-sheet number: it is the best of several short runs of the kernel
 that does nothing else. The model: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful
-visual performance model for multicore architectures", 2009. Treated in course chapter 05_codegen.
+visual performance model for multicore architectures", 2009. Treated in course chapter
+05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 The model runs as always, in one native call; an entry made for the purpose reads the machine's
 counter around every kernel. Each figure is a median over runs. Reads a Program and its machine
-code. Treated in course chapter 05_codegen.
+code. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Every level keeps what it was made from: graph nodes a location, stores the stage they compute;
 which statement an instruction belongs to is found by emitting the kernel once more. Reads graphs,
-kernels and the records of passes. Treated in course chapter 05_codegen.
+kernels and the records of passes. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 What does not change from run to run is set once. Runs write into the arrays of the first run, but
 for a model of open sizes, whose results may differ in size. Reads an executable. Treated in course
-chapter 05_codegen.
+chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A signature is the shapes of all inputs, and the values of those that decide shapes: axes, pads,
 target shapes. Nothing else of the data counts. Reads arrays, writes what the static executable of
-their signature computes. Treated in course chapter 05_codegen.
+their signature computes. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ large, ends at the polynomial whose largest error is smallest. Then the coeffici
 to f32 one by one, the constant term first, and the others are fitted again around it. Of P / Q
 the same method fits target * Q - P, with the weight that 1 / Q of the step before gives. Errors
 are relative to the function that the polynomial is for. Reads and writes nothing.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

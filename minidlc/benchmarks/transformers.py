@@ -5,7 +5,7 @@
 
 J. Devlin et al., "BERT", 2018; A. Radford et al., "Language Models are Unsupervised Multitask
 Learners", 2019. Ops are spelt as exporters spell them at opset 17. Treated in course chapter
-05_codegen.
+05_backend_opt.
 """
 
 from __future__ import annotations

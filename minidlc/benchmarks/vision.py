@@ -5,7 +5,7 @@
 
 K. He et al., "Deep Residual Learning for Image Recognition", 2015; M. Sandler et al.,
 "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018. Treated in course chapter
-05_codegen.
+05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 The meanings are those of expr/nodes.py and expr/functions.py. `contract` lets a product and a sum
 become one FMA, `reassoc` lets the lanes of a sum be added in any order: not in strict precision.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

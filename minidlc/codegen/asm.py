@@ -5,7 +5,7 @@
     sum(count(loop).spills for loop in loops)       # vector registers saved on the stack
 
 For tests and for tuning: a tile that spills is not worth measuring. x86-64 and aarch64.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ one file, named by a digest of all that decides it: magic, checksum, sizes, LLVM
 object. What is truncated, foreign or unreadable counts as absent and is written anew; files are
 replaced as a whole, so several processes may share the folder. Least recently used entries go when
 the folder exceeds its limit. A folder that cannot be written means no cache, not an error.
-Whole models lie beside the kernels (model_cache.py). Treated in course chapter 05_codegen.
+Whole models lie beside the kernels (model_cache.py). Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     k.llvm, k.asm, k.object, k.workspace            # text, text, bytes, bytes needed
     run_kernel(k, [a, b, c])                        # for tests: calls it on arrays, in place
 
-Kernels are looked up on disk first (cache.py). Treated in course chapter 05_codegen.
+Kernels are looked up on disk first (cache.py). Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     Repeat(0, trips=5, steps=(…), counter=Operand("arena", offset=64), …)
     for call in kernel_calls(steps): …              # those in branches and loops too
 
-Written by lower/program.py, read by codegen/entry.py. Treated in course chapter 05_codegen.
+Written by lower/program.py, read by codegen/entry.py. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ LLVM as Python sees it has one lock, so that threads would wait for each other. 
 alone; if the rest would take longer than it takes to start helpers (worker.py), one is started for
 each core but one, and all take kernels from one list. What a helper does not bring, because it
 died, cannot be started or is late, is compiled here: helpers change nothing but the time.
-MINIDLC_JOBS says how many processes, 1 for this one alone. Treated in course chapter 05_codegen.
+MINIDLC_JOBS says how many processes, 1 for this one alone. Treated in course chapter
+05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Every line of LLVM text that a statement made gets that statement's number as its "source line";
 the assembler's `.loc` directives then carry the numbers through LLVM's passes. What LLVM mixes from
-several statements it gives to one of them, or to none. Treated in course chapter 05_codegen.
+several statements it gives to one of them, or to none. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 The four bytes of a factor must lie side by side, in each lane or once for all lanes. All ways are
 exact: vpmaddubsw, which adds pairs of products in 16 bits, saturates and is not among them.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     # define void @main(ptr %arena, ptr %inputs, ptr %outputs, ptr %constants, i32 %threads)
 
 Branches and loops (codegen/control.py) are blocks of this function: control never leaves native
-code. Treated in course chapter 05_codegen.
+code. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A `Select` on positions is lazy: its condition becomes a branch, or, where it differs between
 lanes, a mask on the loads of each side, so that what is out of bounds is never read.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Machines with the conversion in hardware use it for f16; elsewhere, and for bf16, it is done with
 integers, because LLVM would call helpers of a compiler's run-time library that is not there.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

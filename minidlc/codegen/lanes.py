@@ -4,7 +4,7 @@
     lane_access(16 * i, j)                          # 'splat': one element for all lanes
     lane_access(2 * j, j)                           # 'gather': an address per lane
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

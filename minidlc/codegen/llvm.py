@@ -6,7 +6,7 @@
 Every decision (tiles, vectors, unrolling, registers) was made in the loops; LLVM only allocates
 registers, schedules and encodes. One pointer per parameter, then the workspace (64-byte aligned,
 `workspace_bytes`), then the number of threads that may be used. Parameters that are written do
-not overlap others. Treated in course chapter 05_codegen.
+not overlap others. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ f32 exp, log, tanh, erf, sigmoid, sin, cos and pow are vector polynomials (polyn
 trigonometry.py), the same ones in every precision, but for tanh and the exp of weights
 (`exp_negative`): there strict code takes a slower, more exact one. The rest of the transcendental
 functions, and all of f64, call libm once per lane: right, but slow. f16 and bf16 are computed in
-f32. Treated in course chapter 05_codegen.
+f32. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ where they would reach over it.
 Local buffers have whole vectors as rows, so they are read and, when no other thread sees them,
 written whole: a masked store does not forward to a later load and halved the speed of softmax.
 Register buffers are stack memory whose every offset is a number: LLVM's `sroa` turns them into
-SSA values. Treated in course chapter 05_codegen.
+SSA values. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the constants as kernels read them, so that nothing is copied. SHA-256 covers ke
 objects; CRC-32, which is quicker, the constants: both are compared at each read, so that an entry
 with a wrong bit counts as absent. What a process has mapped stays as it was when the entry is
 replaced or evicted. Nothing is pickled, but an entry is machine code: a folder that others may
-write to is to be trusted as much as the package itself. Treated in course chapter 05_codegen.
+write to is to be trusted as much as the package itself. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     m = Module("k1"); m.declare("declare float @expf(float)")
     m.function("define void @k1(ptr %a)", "entry:\\n  ret void"); m.text()
 
-Intrinsics (`llvm.…`) need no declaration. Treated in course chapter 05_codegen.
+Intrinsics (`llvm.…`) need no declaration. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

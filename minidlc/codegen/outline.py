@@ -5,7 +5,7 @@
 
 `body(ptr context, i64 low, i64 high, i32 worker)` runs iterations low..high-1. With one thread it
 is called directly; else `minidlc_parallel_for` (runtime/pool.py) hands out ranges to workers.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

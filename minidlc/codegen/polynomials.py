@@ -11,7 +11,7 @@ Largest errors in units of the last place (ulp), for every f32, with and without
 Infinities, NaN, denormals and the sign of zero come out right, as tests/codegen/test_math.py
 checks. A formula has the same bits for a scalar and in vectors of any width. Coefficients are
 printed by benchmarks/fit_polynomials.py, the highest power first.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

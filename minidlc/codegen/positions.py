@@ -6,7 +6,7 @@
 
 Unrolled variables are bound to numbers, so most of a position folds here, in Python. The variable
 of a vectorised loop is bound to the position of lane 0 of the chunk being emitted.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

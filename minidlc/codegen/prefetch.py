@@ -4,7 +4,7 @@
 
 One instruction a cache line of the region that an iteration reads. An address past the end of the
 buffer does no harm: nothing is read, and address arithmetic is without `inbounds`. Treated in
-course chapter 05_codegen.
+course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Formulas say themselves where a product and a sum are one step, so `ops` must not contract:
 the same formula then gives the same bits at every vector width.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

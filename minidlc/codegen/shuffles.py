@@ -4,7 +4,7 @@
 
 All columns of a tile of w rows take w * log2(w) shuffles of two vectors: swap halves of blocks of
 2, 4, 8, … (J. Eklundh, "A fast computer method for matrix transposing", 1972). Steps that columns
-share are written once. Treated in course chapter 05_codegen.
+share are written once. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Serial loops become basic blocks with a phi; vectorised loops become chunks of lanes; unrolled
 loops are replayed with numbers for the variable; parallel loops become functions of their own.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     stores.emit(Store("C", (i, j), value), chunk)
     reduction_operand(store)                        # ('+', e) for S[i] = S[i] + e, or None
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

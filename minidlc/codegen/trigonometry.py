@@ -5,7 +5,7 @@
 x = n pi/2 + r. n pi/2 with pi/2 in three pieces is exact enough up to |x| = 65536. Only if some
 lane is beyond, a branch computes n and r of those lanes from 216 bits of 2/pi (Payne and Hanek):
 whole turns drop out of each partial product before the products are added up.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 Instructions go to the innermost open *region* (function body, loop body, branch). A region's text
 joins its parent's when it closes; until then the parent can still grow in front of it. So `pure`
 moves address arithmetic out of the loops it does not depend on, without any LLVM pass.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

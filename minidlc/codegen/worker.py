@@ -3,7 +3,8 @@
     python -c "from minidlc.codegen.worker import serve; serve()"
 
 Reads pickles of (function, target, symbol) from standard input and answers each on standard output;
-None says that it could not. The process ends with its input. Treated in course chapter 05_codegen.
+None says that it could not. The process ends with its input. Treated in course chapter
+05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Stack buffers beyond STACK_LIMIT move to the workspace, so a kernel can run on any thread's stack.
 The workspace is laid out like a stack: a buffer lies behind those of the statements around it, and
 buffers of statements one after another share memory. Buffers allocated inside a parallel loop get
-one region per worker. Treated in course chapter 05_codegen.
+one region per worker. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 Reading order: affine (positions), evaluate, index (what ranges prove), types, functions, nodes,
 text.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """

@@ -7,7 +7,7 @@
     str((i >= 1) & (i < 5))                         # 'i - 1 >= 0 and 4 - i >= 0'
 
 Everything here holds for all integers; what needs the ranges of variables is in expr/index.py.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

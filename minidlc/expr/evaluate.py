@@ -3,7 +3,7 @@
     substitute(4 * i + j, {i: io + 1})              # 4*io + j + 4
     evaluate(4 * i + j, {i: 2, j: 3})               # 11
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ generation has its own table of how to compute each on vectors, tested against t
 
     FUNCTIONS["erf"].numpy(np.float32(0.5))
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 One file to import positions from: expr/affine.py (records, operators) and
 expr/evaluate.py are given out again.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the two meet in `Load` (a value at a position), `IndexValue` (a position as an i
     Load("A", (i, k), f32) * Load("B", (k, j), f32)
     Select(Cond((i - 1,)), Load("A", (i - 1,), f32), Const(0.0, f32))      # lazy: zero border
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     print_expr(Load("A", (i, k), f32) * 0.5)        # 'A[i, k] * 0.5'
     print_expr(Const(0.5, f64))                     # 'f64(0.5)': a bare float is f32
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

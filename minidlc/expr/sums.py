@@ -4,7 +4,7 @@
     print_sum([("jo", -14, False)], 127)                        # '127 - 14*jo'
     print_sum([("i//4", -1, True)], 0)                          # '-(i//4)', never (-i)//4
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 A float literal is f32; other constants name their type: `f64(0.5)`, `i32(3)`, `f32("inf")`, or
 take it from the other operand. Used by the texts of tensor expressions and of loops.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

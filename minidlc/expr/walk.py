@@ -7,7 +7,7 @@
 A position is an `Index`; where it depends on a value in memory, that value is an atom of it, `At`,
 clamped into a range that is known. So a lookup is a plain `Load`, a scatter a plain `Store`, and
 what the ranges prove about positions (inside the buffer, the region touched) needs no special case.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

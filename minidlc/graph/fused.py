@@ -8,7 +8,8 @@
         h: f32[4, 3] = fused(x, w, body=matmul_relu, anchor="gemm")
         return h
 
-The `fuse` pass makes these; lowering gives each one schedule. Treated in course chapter 02_passes.
+The `fuse` pass makes these; lowering gives each one schedule. Treated in course chapter
+02_frontend_opt.
 """
 
 from __future__ import annotations

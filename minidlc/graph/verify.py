@@ -3,7 +3,8 @@
     verify(g)                                       # None, or a VerifyError (MDLC04xx)
 
 Order: every value is defined before it is read. Types: every node has the type its rule gives.
-Names: inputs are told apart. Reads a graph, changes nothing. Treated in course chapter 02_passes.
+Names: inputs are told apart. Reads a graph, changes nothing. Treated in course chapter
+02_frontend_opt.
 """
 
 from __future__ import annotations

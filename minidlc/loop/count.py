@@ -5,7 +5,7 @@
 
 What the loops say is counted, not what the machine does: a function such as `exp` is one operation,
 a fused multiply-add two. Where an extent is a minimum, its largest value counts. Reads loop IR.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

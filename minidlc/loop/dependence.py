@@ -7,7 +7,7 @@
         S[0] = S[0] + A[k]
 
 Reads statements. Conservative: False may be a false alarm, True never is.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The verifier refuses what is certainly outside; this refuses what is not certain
 no schedule, no lowering and no override of them makes machine code that touches foreign memory.
 A position is proved by the ranges of the loops, else by one or two of the conditions around it,
 else by trying all values. Reads a LoopFunction with constant sizes, writes nothing.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Allocations are filled with NaN (integers: an odd number), indices are bounds-checked, negative ones
 refused, parallel loops run in shuffled order. Arithmetic is NumPy's on scalars of the element type.
-Reads a LoopFunction and arrays, writes the arrays. Treated in course chapter 04_schedule.
+Reads a LoopFunction and arrays, writes the arrays. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

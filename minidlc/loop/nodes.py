@@ -7,7 +7,7 @@
 All loops start at 0 and step by 1. Vectorised and unrolled loops stay loops here: code generation
 turns the vectorised variable into lanes and replays unrolled bodies, so the text stays short and
 runs as Python. Loop variables are compared by name; no name is bound twice on one path.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

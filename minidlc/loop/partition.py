@@ -7,7 +7,7 @@
 
 Reads and writes statements. Partition only proposes where to cut; `simplify_stmt` proves what holds
 in each part, so a badly chosen cut costs code, never correctness.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

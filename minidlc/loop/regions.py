@@ -7,7 +7,7 @@
     regions(stmt, "A", "r")         # ((14*io + 1, min(14, 127 - 14*io)),)
 
 Reads statements, writes nothing. Serves bounds inference, allocation, the verifier and fusion.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

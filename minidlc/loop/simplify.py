@@ -5,7 +5,7 @@
             C[i] = select(i < 4, A[(4*i + 3)//4], 0.0)
 
 Reads and writes statements; the result computes the same for all variables within `ranges`.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
                     C[i, j] = T[j]
 
 Reads text, writes a LoopFunction; every malformed construct is a ParseError with its place.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

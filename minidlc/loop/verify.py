@@ -7,7 +7,7 @@
     3 places: no access that is certainly outside its buffer
     4 shape: allocations of constant size; no reduction left
 
-Reads a LoopFunction, writes nothing. Treated in course chapter 04_schedule.
+Reads a LoopFunction, writes nothing. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     group  pad, conv (the anchor), relu (the output); inputs (x, w, b)
 
 A `fused` node gives the stages of all its ops; a plain node those of its own. Scalar constants
-become numbers in the expressions. Treated in course chapter 04_schedule.
+become numbers in the expressions. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

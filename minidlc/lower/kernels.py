@@ -4,7 +4,7 @@
     print(kernel.schedule.trace)                    # one primitive per line
     print(kernel.loops)                             # the loop nest as Python text
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ It goes through the steps as they run, with a clock of its own, and asks of each
 arena: is this a time at which its buffer lives? Is it written on every way that leads here? Does
 what one run of a loop leaves for the next live through the whole loop? A step for which the answer
 is no is a VerifyError (MDLC0417). Together with the proof that buffers that live together do not
-overlap (runtime/plan.py), no step can find another's bytes. Treated in course chapter 05_codegen.
+overlap (runtime/plan.py), no step can find another's bytes. Treated in course chapter
+05_backend_opt.
 """
 
 from __future__ import annotations

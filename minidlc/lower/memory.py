@@ -6,7 +6,7 @@
 Greedy by size: the largest buffer first, each at the lowest offset where it fits beside those it
 lives with (as in M. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Net
 Inference", 2020). The plan is proved right before it is used, whoever made it.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

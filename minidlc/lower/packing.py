@@ -6,7 +6,7 @@
 
 Reads the init loops of a schedule and graph constants, writes graph constants that take the place
 of those in the model. Who runs the loops is for the caller to say: machine code, or Python.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

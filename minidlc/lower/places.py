@@ -6,7 +6,7 @@
 
 Buffers and constants have numbers until the plan is made (`resolved`). Times are those of
 kernel calls, one number for each step of the whole program, bodies included. Treated in course
-chapter 05_codegen.
+chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
         check.node                                  # outside_range(i, low=(0,), high=(10,))
 
 Machine code clamps every position, so that none leaves its buffer; these checks make an error of it
-instead of a wrong number. Treated in course chapter 05_codegen.
+instead of a wrong number. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 Views (reshape, flatten, …) get no kernel: they are other names of the same bytes. Outputs are
 arrays of the caller's, never part of the arena; an output that is an input, a constant, a view or
 another output is copied. Bodies of branches and loops are lowered like the graph itself, with other
-places for their inputs and outputs. Treated in course chapter 05_codegen.
+places for their inputs and outputs. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 One vector then holds neighbouring channels of one pixel, whatever the width of the image. The last
 block is filled up with zeros. Elementwise ops, pools (a kernel of 1 along the last axis) and means
-over h and w take a blocked image as it is. Treated in course chapter 02_passes.
+over h and w take a blocked image as it is. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

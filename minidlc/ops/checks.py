@@ -3,7 +3,7 @@
     y = apply("outside_range", indices, low=(0,), high=(10,))     # i64[()]: 1 if one is outside
 
 Reads integers, writes one number, which the native entry hands to the runtime. Treated in course
-chapter 05_codegen.
+chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     apply("det", x)                                 # f32[5, 3, 3] -> f32[5]
 
 Elimination with row exchanges: which row is taken depends on values, so the loops are written by
-hand. Treated in course chapter 04_schedule.
+hand. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     lines = nest(shared(loops, 32), "y[i, j] = x[i, j]")
     function("copy", {"x": x, "y": y}, lines)       # parsed; "pass" where there are no lines
 
-Reads sizes and statements, writes a LoopFunction. Treated in course chapter 04_schedule.
+Reads sizes and statements, writes a LoopFunction. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Each element needs the one before it, which no tensor expression can say: the loops are written by
 hand, serial along the axis, the columns beside it in vectors. Treated in course chapter
-04_schedule.
+04_lowering.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Insertion into a sorted list of k: an element that does not beat the last of the list costs one
 comparison. Of n elements in random order about k * log(n / k) are inserted. Treated in course
-chapter 04_schedule.
+chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     block = aligned(1 << 20)                        # uint8 array, starts on a cache line
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 One native call runs the whole model: no Python between kernels. Calls may overlap in time, each
 takes a frame of its own from a small free list: an arena and the tables of addresses, so that a
-call of a small model costs microseconds. Treated in course chapter 05_codegen.
+call of a small model costs microseconds. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

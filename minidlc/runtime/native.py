@@ -4,7 +4,8 @@
     library.address("entry")                        # valid as long as `library` lives
 
 The linker is LLVM's, inside llvmlite: no compiler and no temporary file is involved. Functions of
-the C library, and what the caller imports, are found by name. Treated in course chapter 05_codegen.
+the C library, and what the caller imports, are found by name. Treated in course chapter
+05_backend_opt.
 """
 
 from __future__ import annotations

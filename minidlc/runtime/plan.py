@@ -4,7 +4,7 @@
     plan.check(); print(plan)
 
 Times are positions in the order of kernel calls: a buffer is alive from the call that first writes
-it to the last that uses it, both included. Treated in course chapter 05_codegen.
+it to the last that uses it, both included. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ still spin. Ranges are handed out by an atomic counter, so a slow core takes few
 that does not come in time is not waited for. Workers spin a little, then sleep on a condition
 variable; a second concurrent caller, and a loop inside a loop, runs serially. After fork the child
 starts without workers; at exit they are woken and joined.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

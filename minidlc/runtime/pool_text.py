@@ -11,7 +11,7 @@ old generation may join the newest job at once, it looks at that job only. A wor
 generation *before* it is counted, so a job that counts it comes with one it has not seen.
 Sequentially consistent accesses to the generation and to the number of sleepers mean that either
 the caller sees the sleeper or the sleeper sees the new generation.
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

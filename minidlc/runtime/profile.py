@@ -5,7 +5,7 @@
     p.kernels[0].seconds, p.kernels[0].gflops       # of one run
     p.peaks().gflops                                # roofs of this machine, measured when asked
 
-Written by minidlc/profiling.py and minidlc/peaks.py. Treated in course chapter 05_codegen.
+Written by minidlc/profiling.py and minidlc/peaks.py. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     address("expf")                                 # an integer, found through ctypes
 
-Reads the process's own C library; nothing is linked. Treated in course chapter 05_codegen.
+Reads the process's own C library; nothing is linked. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     begin = ticks(); work(); seconds = (ticks() - begin) / ticks_per_second()
 
 On x86 the time-stamp counter, which runs at a constant rate on every machine of the last fifteen
-years; elsewhere the steady counter of the system. Treated in course chapter 05_codegen.
+years; elsewhere the steady counter of the system. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A schedule function takes (schedule, group, target) and applies primitives; it never writes loops.
 Kinds are what `Op.schedule` names; `plain` (optimisation levels below 3) applies nothing at all.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 
 With 64 channels and 16 registers OT = 4 and WV = 2: 6 loads for 8 multiply-adds of vectors.
 
-A pool is the same with one channel at a time. Treated in course chapter 04_schedule.
+A pool is the same with one channel at a time. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

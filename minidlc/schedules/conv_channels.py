@@ -12,7 +12,7 @@ Along the pixels of a line (conv.py) a stride of 2 makes every load of x a gathe
 leaves half a vector over; here a pixel of x is a broadcast wherever it lies. What it costs is the
 copy of the weights, made at compile time if they are constants, and the scattered stores: one for
 each result, against the multiply-adds of a whole window. Groups of channels are whole blocks.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

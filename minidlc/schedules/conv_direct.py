@@ -14,7 +14,7 @@
 
 With 16 registers P = 6 and V = 2: 8 loads for 12 multiply-adds of 8 lanes, 15 registers in use.
 With one vector a broadcast, every multiply-add would need a load of its own. A convolution of 1 x 1
-is the same without taps. Treated in course chapter 04_schedule.
+is the same without taps. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
     border strip by strip       the same                     the padded lines stay in L1 or L2
 
 With K = 3 and P = 8 that is 13 loads for 24 multiply-adds of vectors. A pool is the same without
-weights. Treated in course chapter 04_schedule.
+weights. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Where to stop depends on the sizes, as a copy costs as much as a few rows of the
 packs nothing; `gemm_packed` all of B, if the second cache holds it; `gemm_strips` a strip of B at a
 time; `gemm_blocks` strips of A too. A constant B is packed at compile time, whatever the rows. If k
 is so long that the second cache holds no strip, gemm_deep.py cuts it.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

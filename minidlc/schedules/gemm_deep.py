@@ -10,7 +10,7 @@
 
 The sum of a block is a stage of its own, in registers; C adds them up in memory. That is another
 order of the terms, so strict code keeps to the strips. What follows the product reads C after that.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

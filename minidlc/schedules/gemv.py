@@ -11,7 +11,7 @@
     pack W, if it is constant    the same                 memory is read from one end to the other
 
 NV is at most 7 with 16 registers, 8 with 32. The dots are what the schedule of reductions does:
-vectors of partial sums, added up at the end. Treated in course chapter 04_schedule.
+vectors of partial sums, added up at the end. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

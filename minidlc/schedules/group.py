@@ -4,7 +4,7 @@
     group.anchor.shape, group.last.name, group.intermediate()
 
 A group is the stages of one fused graph node: at most one *anchor* (the stage that does the
-arithmetic) and pointwise stages before and after it. Treated in course chapter 04_schedule.
+arithmetic) and pointwise stages before and after it. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

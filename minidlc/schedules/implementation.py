@@ -6,7 +6,7 @@
 
 Several implementations may serve one kind: a matrix product of one row is no smaller version of
 one of a thousand. Of those that apply, the one of the least estimated cost is taken.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

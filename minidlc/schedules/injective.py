@@ -12,7 +12,7 @@
 
 Axes are collapsed where all that is read lies one after another in memory; a bias of one value a
 channel leaves the channels a loop of their own. Transposes are in transpose.py.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

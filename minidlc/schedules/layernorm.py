@@ -12,7 +12,7 @@
     reciprocal              the same                         one division and one root a row
 
 Two passes for the variance: the difference of two means of squares cancels. The loops are those of
-rows.py. Treated in course chapter 04_schedule.
+rows.py. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

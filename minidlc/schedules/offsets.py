@@ -5,7 +5,7 @@
     along(sch, y, load)                             # 'i' for y[i, j] = x[j, i]: its neighbours
 
 Reads tensor expressions under a schedule, changes nothing; pointwise, row and transpose schedules
-decide by it. Treated in course chapter 04_schedule.
+decide by it. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ A tile of 6 pixels leaves a rest of 2 in each line of 56, of 1 in each of 7; of 
 whole image it leaves one rest. Quotient and remainder are computed once for a tile, outside the
 loops of the sum. A plain result [n, o, h, w] gets blocks of channels as well, so that its sums are
 computed as those of a blocked one: conv[n, o // B, W*h + w, o % B].
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

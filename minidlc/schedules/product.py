@@ -7,7 +7,7 @@
 
 Reads a Group and a Target. The operands are found in the anchor's body: the left one is what is
 read for a row whatever the column, the right one for a column whatever the row.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 That is for rows along memory. Across memory, lanes are results side by side, and the accumulators
 of a block of them stay in registers over all of k. One number out of a whole tensor is first cut
 into blocks, for threads. Strict precision adds up in the order of the plain loops: a vector is
-loaded, its lanes are added one after another. Treated in course chapter 04_schedule.
+loaded, its lanes are added one after another. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

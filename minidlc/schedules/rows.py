@@ -11,7 +11,7 @@
 Whatever the ops are, a stage is one of four: a reduction; one value a row (a mean, the root of a
 variance), computed once a row; cheap, and inlined; dear, and kept for a row. If memory runs across
 the rows instead (a softmax over channels), several vectors of rows are done side by side.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

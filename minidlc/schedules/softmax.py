@@ -12,7 +12,7 @@
     reciprocal         0 divisions, 1 a row                  y = e * r with r = 1 / s
 
 The loops are those of rows.py, which also has softmax over an axis that memory runs across.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

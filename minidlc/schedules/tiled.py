@@ -7,7 +7,7 @@
     tiled.hold()                                    # the sums of a tile in registers
     tiled.copy_right(copy)                          # packed before, at compile time if it can be
 
-The schedules of gemm.py and gemv.py are such sequences. Treated in course chapter 04_schedule.
+The schedules of gemm.py and gemv.py are such sequences. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

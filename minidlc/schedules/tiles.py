@@ -9,7 +9,7 @@
                                              for k: for i unrolled: for j vectorized: C[i, j] += …
                                              for ii unrolled: for j vectorized: D[…] = relu(C …)
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 The tile is a copy of x (`cache_read`) in registers: its rows are stored as vectors, and a vector
 of the reader takes one lane out of each, for which code generation writes shuffles
 (codegen/shuffles.py). Where the innermost axis stays innermost (heads of an attention) nothing is
-turned: rows are copied, see injective.py. Treated in course chapter 04_schedule.
+turned: rows are copied, see injective.py. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     with_reciprocals(group)         # y[i, j] = e[i, j] / s[i]  ->  e[i, j] * r[i], r[i] = 1 / s[i]
 
 What `Implementation.compute` may be. Readers of a tensor are rebuilt with it: tensors are
-immutable. Treated in course chapter 04_schedule.
+immutable. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

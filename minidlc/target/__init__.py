@@ -4,7 +4,7 @@
     target.host()                                   # this machine, all it can
     target.host(vector_width=8)                     # the same, eight f32 lanes only
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from minidlc.target.host import host

@@ -5,7 +5,7 @@ Reads the CPU's name and features from LLVM and cache sizes from /sys where that
     host()                                          # emeraldrapids, 16 f32 lanes, …
     host(vector_width=4)                            # its instructions, on 128-bit vectors
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

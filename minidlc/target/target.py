@@ -6,7 +6,7 @@ Reads nothing; schedules choose tiles by it, code generation chooses instruction
     t.lanes(32)                                     # 8 floats in a vector
     t.has("fma")                                    # True
 
-Treated in course chapter 05_codegen.
+Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

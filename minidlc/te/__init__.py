@@ -9,7 +9,7 @@
 Read in this order: tensor.py, functions.py, text.py, einstein.py, scan.py (what is computed);
 stage.py, primitive.py, primitives/, knob.py, schedule.py (how); iteration.py, lower.py,
 intrinsics.py, placement.py, storage.py, legality.py (to loops).
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from minidlc.expr.index import Cond, Index, Var

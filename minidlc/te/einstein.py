@@ -6,7 +6,7 @@
     t = te.einstein("t[i, j] = exp(x[j, i]) + b[j]", x=x, b=b)
 
 After Tensor Comprehensions (N. Vasilache et al., 2018). Reads text and tensors, writes a tensor.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     compute((4, 8), lambda i, j: lookup(A, cast("i64", ids[i]), j))         # a gather of rows
 
 Each takes expressions and numbers, of one element type, and builds an expression.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

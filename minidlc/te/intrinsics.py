@@ -4,7 +4,7 @@
         C[i, j] = C[i, j] + cast("i32", A[i, 4*k + u]) * cast("i32", B[k, j, u])
     C[i, j] = dot4(C[i, j], A[i, 4*k], …, A[i, 4*k + 3], B[k, j, 0], …, B[k, j, 3])
 
-Reads a loop, writes a statement. Treated in course chapter 05_codegen.
+Reads a loop, writes a statement. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

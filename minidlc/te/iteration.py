@@ -8,7 +8,7 @@
         extents     io: 10, ii: 14
         values      i: min(14*io, 113) + ii
 
-Reads a Stage, writes a `Nest` for `lower`. Treated in course chapter 04_schedule.
+Reads a Stage, writes a `Nest` for `lower`. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     check_unrolled(fn)              # the same number of copies every time
 
 Reads loop IR, writes nothing; each finding is a ScheduleError that names the loop in the way.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Reads a State, writes loop IR. A stage's statement is built first, then wrapped in its loops from
 the innermost outwards; where a loop has producers computed at it, the region of them that the
 statement so far reads tells how much to compute. So several readers, halos and tails need no
-special case. Treated in course chapter 04_schedule.
+special case. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A stage computed inside a loop must have all its readers in there. Reads a State, writes nothing;
 run after each primitive that moves a stage, and again by `lower`.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

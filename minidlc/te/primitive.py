@@ -7,7 +7,7 @@
 
 Each primitive is a frozen dataclass whose fields are its arguments, registered by name. Fields
 with a default are printed as keywords. Where a number stands, a knob may stand (knob.py): `14` or
-`knob("MR")`, in JSON `{"knob": "MR"}`. Treated in course chapter 04_schedule.
+`knob("MR")`, in JSON `{"knob": "MR"}`. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

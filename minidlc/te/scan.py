@@ -10,7 +10,7 @@
 The loop over the first axis runs in order, outermost; stages between the state and the scan (z) are
 computed in it, step by step. The other axes are scheduled as any. As TVM's scan (T. Chen et al.,
 2018), with the value before the first step in place of a tensor of first rows.
-Reads and writes tensors. Treated in course chapter 04_schedule.
+Reads and writes tensors. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     fn = sch.lower("matmul")                        # LoopFunction
 
 The outputs, the trace and the states are immutable; a primitive rebinds what the handle holds.
-Replaying the trace always gives the same program. Treated in course chapter 04_schedule.
+Replaying the trace always gives the same program. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A primitive is a function from State to State; `lower` reads a State. All record
     state.stage("C").leaves                         # ('i', 'j', 'k'): the loops, outermost first
     state.stage("C").relations                      # () before any split or fuse
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

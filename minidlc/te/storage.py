@@ -8,7 +8,7 @@
 
 Reads loops, writes nothing. Reads inside the loop that computes are covered by construction: one
 iteration computes all that it reads, halos included, though the one before may have written them.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

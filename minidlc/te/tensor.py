@@ -6,7 +6,7 @@
     str(C)              # 'C = compute(f32[4, 3], lambda i, j: sum(A[i, k] * B[k, j], k=8))'
 
 Bodies name the tensors they read; `inputs` holds them. Tensors are immutable: a schedule never
-changes one. Treated in course chapter 04_schedule.
+changes one. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

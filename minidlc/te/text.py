@@ -8,7 +8,7 @@
     return s                        # left away when the outputs are the tensors nothing reads
 
 Reads text, writes tensors; every malformed construct is a ParseError with its place.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

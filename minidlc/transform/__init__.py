@@ -1,4 +1,4 @@
-"""Graph passes: pure functions from graph to graph (course chapter 02_passes).
+"""Graph passes: pure functions from graph to graph (course chapter 02_frontend_opt).
 
 Reading order: pass_, pipeline, dce, cse, fold_constants, rules, rewriter, canonicalize,
 decompose, fold_conv_bn, layout, layout_ops, layout_forms, fusion_groups, fuse.

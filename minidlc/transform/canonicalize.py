@@ -6,7 +6,7 @@
 Each rule holds for every value of every element type it admits, to the bit: x * 0, x - x and x / x
 are no rules (NaN, infinity); x + 0.0 is none (it turns -0.0 into 0.0), x + -0.0 is one. The set
 `fast` has them, for compile(precision="fast").
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 # Rules are lambdas over holes, which stand for values of any kind: nothing to infer from.

@@ -3,7 +3,7 @@
     a = exp(x); b = exp(x); y = add(a, b)   ->   a = exp(x); y = add(a, a)
 
 Two nodes are the same if op, attributes and inputs are; constants are the same if their bytes are.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     y = relu(x); z = exp(x); return y   ->   y = relu(x); return y
 
-Inputs stay, used or not: they are what the caller gives. Treated in course chapter 02_passes.
+Inputs stay, used or not: they are what the caller gives. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     y = gemm(a, b, c, transB=True)     ->     t = transpose(b); m = matmul(a, t); y = add(m, c)
 
 High-level names are kept until here, so that passes before it can look for them.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

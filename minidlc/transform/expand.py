@@ -3,7 +3,7 @@
     expand(g, lambda node: halves(node) if node.op.name == "split" else None)
 
 The new nodes stand where the old one stood; a node with several results gives one value for each.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The result comes from the op's own `reference`, so folding cannot mean anything else than running.
 A branch whose condition is a constant takes the place of its `if_`; loops are run, never folded.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

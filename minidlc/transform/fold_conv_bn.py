@@ -7,7 +7,7 @@ A convolution is linear: (s * w) * x + t costs no pass over the image. By the ti
 `decompose` has made batch_norm a subtraction, a product and a sum with constants, one number for
 each channel; any chain of such steps is taken. Products and sums of constants are computed in f64
 and rounded once, so results differ in the last bits: precision="strict" leaves the pass out.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 After TVM's classes of ops (`op.pattern`) and its use of post-dominators: a node joins the node
 through which every path from it leads, if all nodes on those paths may join. So no value that
 somebody outside reads, or that is an output, ends up inside. Every neighbouring pair is reported,
-fused or not, with the reason. Treated in course chapter 02_passes.
+fused or not, with the reason. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

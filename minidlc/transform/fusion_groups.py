@@ -5,7 +5,7 @@
     [str(p) for p in groups.pairs()]                # ['mm -> h: fused: …', 'h -> p: not fused: …']
 
 Reads a graph, changes nothing; transform/fuse.py makes the `fused` nodes. Treated in course
-chapter 02_passes.
+chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ whole regions change, and only those that gain more than that:
 Channels are filled up with zeros. What ops make of the zeros does no harm until a convolution would
 sum over it: 0 * inf is NaN. There, zeros are put back (transform/layout_forms.py).
 Sums run over blocks of channels, which is another order: precision="strict" leaves the pass out.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

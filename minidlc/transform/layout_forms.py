@@ -4,7 +4,7 @@
     forms.rewritten()
 
 Forms are made when they are asked for and kept, so an image is packed or unpacked at most once, and
-packing what was just unpacked gives the image itself. Treated in course chapter 02_passes.
+packing what was just unpacked gives the image itself. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     in_blocks(softmax)                              # None: it mixes channels
 
 An image [n, c, h, w] in blocks is [n, c / b, h, w, b]: one axis more, at the end. Treated in course
-chapter 02_passes.
+chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

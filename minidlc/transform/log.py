@@ -5,7 +5,7 @@
     [str(e) for e in events]                        # ['add-zero at h: done', 'mul-one at y: …']
 
 A pass stays a function from graph to graph; the pipeline opens a log around each and keeps it in
-the record. Treated in course chapter 02_passes.
+the record. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

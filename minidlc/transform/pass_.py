@@ -10,7 +10,7 @@
     @graph_pass("mine")                             # or a plain function
     def mine(graph): return graph                   # the same object: nothing changed
 
-A pass returns the same object if it changes nothing. Treated in course chapter 02_passes.
+A pass returns the same object if it changes nothing. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

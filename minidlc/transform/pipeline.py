@@ -6,7 +6,7 @@
     for r in records: print(r.name, r.seconds, r.nodes_before, r.nodes_after, *r.rewrites)
 
 A pass that breaks the graph is a PassError that names it, the passes before it, and shows the last
-good graph. Treated in course chapter 02_passes.
+good graph. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

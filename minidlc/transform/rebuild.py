@@ -3,7 +3,7 @@
     with_replaced(g, {old_node: new_value})         # users read the new value; g itself if empty
     live_nodes(nodes, outputs)                      # those that outputs need, order kept
 
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 What a rule makes is matched again at once, its inner nodes first, and sweeps go on until one
 changes nothing. A rule never makes work: where nodes of the match stay alive for other users or as
-graph outputs, it may not add more nodes than it frees. Treated in course chapter 02_passes.
+graph outputs, it may not add more nodes than it frees. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

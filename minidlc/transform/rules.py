@@ -9,7 +9,7 @@
 The pattern is run once with a hole for each parameter. A hole stands for any value, or for any
 attribute; the same hole twice is the same value twice; a number matches a constant that holds it
 everywhere. `when` and `replacement` take what they need of the holes, and `root`, the whole match.
-Treated in course chapter 02_passes.
+Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

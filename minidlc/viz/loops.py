@@ -7,7 +7,7 @@
       ║     ║ k: 256        A 64 B · B 128 B           192 B ≤ L1
         C[io, j] = C[io, j] + A[io, k] * B[k, j]
 
-Reads loop IR, writes a Picture. Treated in course chapter 04_schedule.
+Reads loop IR, writes a Picture. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     mc.viz.memory(exe.memory_plan)
 
 Bars that are alive when most bytes are alive are marked: they make the peak. Reads a MemoryPlan,
-writes a Picture. Treated in course chapter 05_codegen.
+writes a Picture. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     rows[0].touched                                 # (('pad', 4096), ('Parameter5', 800), …)
 
 Reads a LoopFunction; the footprints come from loop/regions.py. Treated in course chapter
-04_schedule.
+04_lowering.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Style and script of the pass page: what stands between the tags of viz/passes.py.
 
 Reads and writes nothing; plain CSS and 25 lines of JavaScript, no library, no network. Treated in
-course chapter 02_passes.
+course chapter 02_frontend_opt.
 """
 
 STYLE = """

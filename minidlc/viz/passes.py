@@ -5,7 +5,7 @@
     mc.viz.passes(records).save("passes.html")      # one file, no network
 
 Arrow keys, the slider or the list choose a pass. Boxes that a pass removed carry a −, new ones a +.
-Reads records, writes HTML. Treated in course chapter 02_passes.
+Reads records, writes HTML. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Both axes are logarithmic: operations for each byte that must move, and operations a second. A
 kernel under the slanted roof waits for memory, one under the flat roof for arithmetic; the area of
 its circle is its share of the time. Reads a Profile and Peaks, writes a Picture. Treated in course
-chapter 05_codegen.
+chapter 05_backend_opt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Of loops (loops.py), reductions (reductions.py), whole stages (stages.py), constants
 (constants.py) and instructions (hints.py). Reads and writes `State`. Each docstring shows the loop
-nest before and after, each class says what it refuses. Treated in course chapter 04_schedule.
+nest before and after, each class says what it refuses. Treated in course chapter 04_lowering.
 """
 
 from minidlc.te.primitives.constants import Prepack

@@ -3,7 +3,7 @@
     Prepack("B_p").apply(state)                 # B_p becomes a parameter of the loops
     lower(sch), lower_init(sch)                 # the loops of each call; those that run once
 
-Reads and writes `State`. Treated in course chapter 04_schedule.
+Reads and writes `State`. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     Tensorize("C", "u", "dot4").apply(state)    # four products of bytes: one instruction
     Prefetch("C", "B", "k", 8).apply(state)     # fetch what iteration k + 8 will read
 
-Reads and writes `State`. Treated in course chapter 05_codegen.
+Reads and writes `State`. Treated in course chapter 05_backend_opt.
 """
 
 from __future__ import annotations

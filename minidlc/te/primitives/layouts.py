@@ -5,7 +5,7 @@
 
 A blocked layout with tiles {d: f} has the block numbers d//f first, then the other dimensions, then
 the places d%f inside a block. It holds each element once, and whole blocks: what they reach over
-the edge is padding that nobody reads. Treated in course chapter 04_schedule.
+the edge is padding that nobody reads. Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

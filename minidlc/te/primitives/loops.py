@@ -5,7 +5,7 @@ reduction loops is legal up to the rounding of float sums. What is refused is li
 
     Split("C", "i", 14, ("io", "ii")).apply(state)      # loops i, j -> io, ii, j
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

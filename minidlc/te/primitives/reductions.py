@@ -5,7 +5,7 @@
 
 Reads and writes `State`. Adding floats in another order rounds otherwise: schedules for a target of
 precision "strict", whose results are those of the plain loops, do not use it.
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     ComputeAt("P", "C", "io").apply(state)      # P moves from root into the loop io of C
     CacheWrite("C", "register").apply(state)    # C_c computes, C copies
 
-Treated in course chapter 04_schedule.
+Treated in course chapter 04_lowering.
 """
 
 from __future__ import annotations
