@@ -1,0 +1,1 @@
+"""The autograder of the course. `python -m grader --help`."""

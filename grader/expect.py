@@ -1,0 +1,109 @@
+"""What tests say of an answer: right, or a Mismatch with one sentence and both sides.
+
+    expect.same_graph(got, want, given=graph)
+    expect.close(got, want, tolerance=1e-5, given="x = …")
+    expect.refused(student.raises("1.1", a, b), "MDLC0203", mentions=["axis -1"])
+
+Runs in the parent, on decoded data only. A plain `assert` works in tests as well, but says less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import minidlc as mc
+from grader.student import StudentRaised
+from minidlc.expr.types import Array
+from minidlc.graph.structure import difference
+
+
+class Mismatch(AssertionError):
+    """A wrong answer: a sentence, the input, and both sides (graphs give a picture)."""
+
+    def __init__(
+        self, sentence: str, given: object = "", want: object = "", got: object = ""
+    ) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.given = str(given)
+        self.want = want
+        self.got = got
+
+
+def that(
+    condition: bool, sentence: str, given: object = "", want: object = "", got: object = ""
+) -> None:
+    """Mismatch with that sentence unless the condition holds."""
+    if not condition:
+        raise Mismatch(sentence, given, want, got)
+
+
+def equal(got: object, want: object, what: str, given: object = "") -> None:
+    """`got` is `want` in type and value; `what` names it in the sentence."""
+    if type(got) is not type(want) or got != want:
+        raise Mismatch(f"{what} is not as expected", given, want, got)
+
+
+def a_graph(got: object, given: object = "") -> mc.Graph:
+    """`got` is a graph; returns it."""
+    if not isinstance(got, mc.Graph):
+        raise Mismatch(f"a Graph was expected, got a {type(got).__name__}", given, "a Graph", got)
+    return got
+
+
+def same_graph(got: object, want: mc.Graph, given: object = "") -> None:
+    """`got` is structurally equal to `want`; names do not count."""
+    graph = a_graph(got, given)
+    first = difference(want, graph)
+    if first is not None:
+        raise Mismatch(f"the graph differs first in: {first}", given, want, graph)
+
+
+def close(got: object, want: Array, tolerance: float = 1e-5, given: object = "") -> None:
+    """Same element type and shape, and no error above `tolerance` times the largest element."""
+    if not isinstance(got, np.ndarray):
+        raise Mismatch(f"an array was expected, got a {type(got).__name__}", given, want, got)
+    array: Array = got
+    if (array.dtype, array.shape) != (want.dtype, want.shape):
+        sides = (f"{want.dtype}{list(want.shape)}", f"{array.dtype}{list(array.shape)}")
+        raise Mismatch("the array has another type or shape", given, *sides)
+    if np.array_equal(array, want, equal_nan=want.dtype.kind == "f"):
+        return
+    wide, exact = array.astype(np.float64), want.astype(np.float64)
+    finite = exact[np.isfinite(exact)]
+    scale = max(1.0, float(np.abs(finite).max())) if finite.size else 1.0
+    with np.errstate(all="ignore"):
+        error = np.where(wide == exact, 0.0, np.abs(wide - exact))
+    error = np.where(np.isnan(wide) & np.isnan(exact), 0.0, error)
+    error = np.where(np.isnan(error), np.inf, error)
+    if float(error.max()) > tolerance * scale:
+        at = np.unravel_index(int(error.argmax()), error.shape)
+        place = f"element {tuple(int(i) for i in at)}"
+        sentence = f"largest error {error.max():.3g} at {place}, tolerance {tolerance * scale:.3g}"
+        raise Mismatch(sentence, given, f"{place}: {want[at]}", f"{place}: {array[at]}")
+
+
+def refused(
+    raised: StudentRaised | None,
+    kind: str,
+    mentions: Iterable[str] = (),
+    given: object = "",
+) -> StudentRaised:
+    """The call raised a `kind` (class name, or MDLC code) whose report mentions these words."""
+    if raised is None:
+        raise Mismatch(f"it was accepted, but {kind} was expected", given, kind, "no error")
+    if kind not in (raised.kind, raised.code):
+        raise raised
+    report = " ".join([raised.message, *raised.notes, raised.hint, raised.place])
+    for word in mentions:
+        if word not in report:
+            raise Mismatch(f"the message does not mention {word!r}", given, word, raised.message)
+    return raised
+
+
+def text_of(side: Any) -> str:
+    """A side of a Mismatch as text."""
+    return str(side)

@@ -1,0 +1,164 @@
+"""The loop inside a student worker and inside an evaluator: requests in, answers out.
+
+    serve(stream_in, stream_out)                    # until "stop" or the end of the stream
+
+A worker gets the cells of one task and the assignment's glue, then calls. Glue (`glue.py` of the
+assignment, given to students) says how a task's function is called: `GLUE["1.6"](fn, *args)`;
+without glue it is `fn(*args)`. An evaluator gets graph texts and arrays. Holds no test and no
+expected value.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+
+import minidlc as mc
+from grader import wire
+from minidlc.support.errors import CompileError
+
+MAX_MESSAGE = 2000  # characters of an exception's text that are reported
+MAX_FRAMES = 8
+
+
+@dataclass
+class Counted:
+    """A student's function that counts its calls; the report shows the count."""
+
+    function: Callable[..., Any]
+    calls: int = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.function(*args, **kwargs)
+
+
+@dataclass
+class Worker:
+    """The state of one worker: the module of the submission, and how its functions are called."""
+
+    send: Callable[[object], None]
+    receive: Callable[[], Any]
+    module: types.ModuleType = field(default_factory=lambda: types.ModuleType("submission"))
+    glue: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    functions: dict[str, Counted] = field(default_factory=dict[str, Counted])  # by task id
+
+    def start(self, cells: list[list[str]], glue: str, functions: dict[str, str]) -> object:
+        """Run the cells (label, source) and look up the functions (task id -> name).
+
+        Returns the ids whose function is not there.
+        """
+        warnings.simplefilter("ignore")
+        sys.modules["submission"] = self.module
+        if glue:
+            self.glue = _run({}, "glue", glue).get("GLUE", {})
+        for label, source in cells:
+            _run(self.module.__dict__, label, source)
+        found = {task: getattr(self.module, name, None) for task, name in functions.items()}
+        self.functions = {task: Counted(fn) for task, fn in found.items() if callable(fn)}
+        return [task for task, fn in found.items() if not callable(fn)]
+
+    def call(self, task: str, args: list[Any], kwargs: dict[str, Any]) -> object:
+        """Call the task's function through its glue; the end-to-end run gets all functions."""
+        target: Any = self.functions.get(task, self.functions)
+        if task in self.glue:
+            return self.glue[task](target, *args, **kwargs)
+        return target(*args, **kwargs)
+
+    def stand_in(self, number: int) -> Callable[..., Any]:
+        """A function of the parent's: calling it asks the parent."""
+
+        def ask(*args: Any) -> Any:
+            self.send({"do": "ask", "number": number, "args": list(args)})
+            return self.receive()
+
+        return ask
+
+
+def evaluate(graph: mc.Graph, inputs: list[Any]) -> object:
+    """What an evaluator does: the meaning of a graph that a student returned."""
+    return mc.interpret(graph, inputs)
+
+
+def compiled(graph: mc.Graph, inputs: list[Any]) -> object:
+    """The same through machine code."""
+    return mc.compile(graph, threads=1)(*inputs)
+
+
+def _run(namespace: dict[str, Any], label: str, source: str) -> dict[str, Any]:
+    """Execute one cell; its lines are known to tracebacks and `inspect` by its label."""
+    file = f"<{label}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace.setdefault("__name__", "submission")
+    exec(compile(source, file, "exec"), namespace)
+    return namespace
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """The frames of the student's own cells: 'cell 1.2, line 4: return x'."""
+    found = traceback.extract_tb(error.__traceback__)
+    own = [f for f in found if f.filename.startswith("<cell")]
+    return [f"{f.filename[1:-1]}, line {f.lineno}: {f.line}" for f in own][-MAX_FRAMES:]
+
+
+def describe(error: BaseException) -> dict[str, object]:
+    """An exception as plain data."""
+    known = error if isinstance(error, CompileError) else None
+    text = known.message if known else str(error)
+    return {
+        "raised": type(error).__name__,
+        "message": text[:MAX_MESSAGE],
+        "code": known.code if known else "",
+        "notes": [note[:MAX_MESSAGE] for note in known.notes[:20]] if known else [],
+        "hint": (known.hint or "")[:MAX_MESSAGE] if known else "",
+        "place": str(known.place or "")[:200] if known else "",
+        "frames": frames_of(error) + _syntax_frame(error),
+    }
+
+
+def _syntax_frame(error: BaseException) -> list[str]:
+    if not isinstance(error, SyntaxError) or not str(error.filename or "").startswith("<cell"):
+        return []
+    where = str(error.filename)[1:-1]
+    return [f"{where}, line {error.lineno}: {(error.text or '').strip()}"]
+
+
+def serve(source: BinaryIO, sink: BinaryIO, nonce: str = "") -> None:
+    """Answer requests until the stream ends. Every answer carries the nonce and the call count."""
+
+    def send(message: object) -> None:
+        wire.write(sink, {"nonce": nonce, **cast(dict[str, object], message)})
+
+    def receive() -> Any:
+        return wire.read(source, worker.stand_in)
+
+    worker = Worker(send, receive)
+    actions: dict[str, Callable[..., object]] = {
+        "start": worker.start,
+        "call": worker.call,
+        "evaluate": evaluate,
+        "compile": compiled,
+    }
+    while True:
+        try:
+            message = receive()
+        except EOFError:
+            return
+        if message["do"] == "stop":
+            return
+        action = actions[message.pop("do")]
+        try:
+            answer: dict[str, object] = {"value": action(**message)}
+            wire.encode(answer)
+        except (KeyboardInterrupt, Exception) as error:  # SystemExit of a student's too:
+            answer = describe(error)
+        except SystemExit as error:
+            answer = describe(error)
+        answer["calls"] = {task: fn.calls for task, fn in worker.functions.items()}
+        send(answer)
