@@ -6,7 +6,7 @@
 # PYTHON=... picks the interpreter that makes .venv, FLAGS=... is passed on to pytest.
 
 .DEFAULT_GOAL := help
-.PHONY: help tour lab unit test test-all lint clean
+.PHONY: help tour lab lessons unit test test-all lint clean
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -21,11 +21,13 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
               $$p -c '$(USABLE)' >/dev/null 2>&1 && echo $$p && break; done)
 
 PIP    = $(BIN)/python -m pip install -qq --disable-pip-version-check
+NBVAL  = --nbval --nbval-current-env --nbval-cell-timeout 60 -n auto --maxprocesses 2 --dist loadfile
 PYTEST = $(BIN)/python -m pytest -q -n auto --maxprocesses $(WORKERS) --dist worksteal $(FLAGS)
 
 help:
 	@echo "make tour      one real model through every stage of the compiler"
 	@echo "make lab       open the lessons in JupyterLab"
+	@echo "make lessons   build the notebooks whose text changed"
 	@echo "make unit      the tests that need no LLVM, under a minute"
 	@echo "make test      lint and tests: the one command before a commit"
 	@echo "make test-all  lint and tests at full size"
@@ -38,6 +40,9 @@ tour: $(CORE)
 lab: $(CORE)
 	@$(BIN)/jupyter lab course
 
+lessons: $(CORE)
+	@$(BIN)/python course/build.py
+
 unit: $(FULL)
 	@echo "test      without LLVM"
 	@$(PYTEST) -m "not llvm and not long and not slow"
@@ -45,10 +50,14 @@ unit: $(FULL)
 test: lint
 	@echo "test      pytest"
 	@$(PYTEST)
+	@echo "test      lessons"
+	@$(BIN)/python -m pytest -q $(NBVAL) course
 
 test-all: lint
 	@echo "test      pytest at full size"
 	@$(PYTEST) --full
+	@echo "test      lessons at full size"
+	@$(BIN)/python -m pytest -q $(NBVAL) --full course
 
 lint: $(FULL)
 	@echo "lint      ruff check"

@@ -4,44 +4,21 @@
     test_order(student)
 
 The messages take the same way through encoding and decoding as between processes.
+Treated in course chapter 01_graph_ir (assignment a1).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from socket import socketpair
-from typing import Any
 
 import numpy as np
 
-from grader import wire
+from grader.exchange import StreamChannel
 from grader.serve import serve
-from grader.student import Student, StudentRaised
+from grader.student import Channel, Student, StudentRaised
 
-
-@dataclass
-class StreamChannel:
-    """A Channel over two streams; deadlines and the end of a process are the owner's matter."""
-
-    source: Any  # binary streams
-    sink: Any
-    nonce: str = ""
-
-    def request(self, message: dict[str, Any], answer: Callable[[int, list[Any]], Any]) -> Any:
-        """Send the request, serve what is asked meanwhile, return the reply."""
-        wire.write(self.sink, message["message"], message.get("number"))
-        while True:
-            try:
-                reply = wire.read(self.source)
-            except Exception as error:
-                raise StudentRaised("UnreadableAnswer", str(error)) from None
-            if reply.get("nonce") != self.nonce:
-                raise StudentRaised("UnreadableAnswer", "an answer that is not of this call")
-            if reply.get("do") != "ask":
-                return reply
-            wire.write(self.sink, answer(reply["number"], reply["args"]))
+__all__ = ["StreamChannel", "local_channel", "local_student", "start"]
 
 
 def local_channel() -> StreamChannel:
@@ -54,7 +31,7 @@ def local_channel() -> StreamChannel:
 
 
 def start(
-    channel: StreamChannel, cells: list[list[str]], glue: str, functions: dict[str, str]
+    channel: Channel, cells: list[list[str]], glue: str, functions: dict[str, str]
 ) -> list[str]:
     """Hand the cells over; returns the ids of the tasks whose function is missing."""
     message = {"do": "start", "cells": cells, "glue": glue, "functions": functions}

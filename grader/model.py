@@ -68,6 +68,7 @@ class Assignment:
     title: str
     folder: Path
     tasks: tuple[Task, ...]
+    version: str = ""
 
     def task(self, id: str) -> Task:
         """The task of that id; KeyError if there is none."""
@@ -129,9 +130,9 @@ class TaskResult:
 
     @property
     def counts(self) -> bool:
-        """False if a fault of ours touched it: then it has no score yet."""
+        """False if a fault of ours touched it, or no test is there: then it has no score yet."""
         ours = any(row.status == Status.GRADER_ERROR for row in self.rows)
-        return self.override is not None or not ours
+        return self.override is not None or bool(self.rows and not ours)
 
 
 @dataclass(frozen=True)
@@ -173,15 +174,17 @@ def to_json(record: Task | Row | TaskResult | Result) -> dict[str, Any]:
 
 
 def result_from_json(data: dict[str, Any]) -> Result:
-    """What `to_json` made of a Result, back again."""
-    tasks = tuple(_task_result(task) for task in data["tasks"])
-    return Result(**{**data, "tasks": tasks})
+    """The Result that `to_json` wrote and JSON read back."""
+    tasks = tuple(_task_from(task) for task in data["tasks"])
+    fixed: dict[str, Any] = {"tasks": tasks}
+    return Result(**{**data, **fixed})
 
 
-def _task_result(data: dict[str, Any]) -> TaskResult:
-    return TaskResult(**{**data, "rows": tuple(_row(row) for row in data["rows"])})
+def _task_from(data: dict[str, Any]) -> TaskResult:
+    fixed: dict[str, Any] = {"rows": tuple(_row_from(row) for row in data["rows"])}
+    return TaskResult(**{**data, **fixed})
 
 
-def _row(data: dict[str, Any]) -> Row:
-    status, frames = Status(data["status"]), tuple(data["frames"])
-    return Row(**{**data, "status": status, "frames": frames})
+def _row_from(data: dict[str, Any]) -> Row:
+    fixed: dict[str, Any] = {"status": Status(data["status"]), "frames": tuple(data["frames"])}
+    return Row(**{**data, **fixed})

@@ -5,7 +5,7 @@
 A worker gets the cells of one task and the assignment's glue, then calls. Glue (`glue.py` of the
 assignment, given to students) says how a task's function is called: `GLUE["1.6"](fn, *args)`;
 without glue it is `fn(*args)`. An evaluator gets graph texts and arrays. Holds no test and no
-expected value.
+expected value. Treated in course chapter 01_graph_ir (assignment a1).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import minidlc as mc
 from grader import wire
@@ -71,14 +72,25 @@ class Worker:
             return self.glue[task](target, *args, **kwargs)
         return target(*args, **kwargs)
 
+    def counts(self) -> dict[str, int]:
+        """Calls so far, by task id."""
+        return {task: function.calls for task, function in self.functions.items()}
+
     def stand_in(self, number: int) -> Callable[..., Any]:
-        """A function of the parent's: calling it asks the parent."""
+        """A function of the parent's: calling it asks the parent, and raises what it raised."""
 
         def ask(*args: Any) -> Any:
             self.send({"do": "ask", "number": number, "args": list(args)})
-            return self.receive()
+            reply = self.receive()
+            if "raised" in reply:
+                kind = _ASKED.get(reply["raised"], RuntimeError)
+                raise kind(reply["message"])
+            return reply["value"]
 
         return ask
+
+
+_ASKED = {kind.__name__: kind for kind in (TypeError, ValueError, KeyError, IndexError)}
 
 
 def evaluate(graph: mc.Graph, inputs: list[Any]) -> object:
@@ -108,18 +120,24 @@ def frames_of(error: BaseException) -> list[str]:
 
 
 def describe(error: BaseException) -> dict[str, object]:
-    """An exception as plain data."""
+    """An exception as plain data, whatever its class does when it is shown."""
     known = error if isinstance(error, CompileError) else None
-    text = known.message if known else str(error)
-    return {
-        "raised": type(error).__name__,
-        "message": text[:MAX_MESSAGE],
-        "code": known.code if known else "",
-        "notes": [note[:MAX_MESSAGE] for note in known.notes[:20]] if known else [],
-        "hint": (known.hint or "")[:MAX_MESSAGE] if known else "",
-        "place": str(known.place or "")[:200] if known else "",
-        "frames": frames_of(error) + _syntax_frame(error),
-    }
+    record: dict[str, object] = {"raised": type(error).__name__, "message": "", "frames": []}
+    with suppress(BaseException):
+        record["message"] = _text(known.message if known else error)
+    with suppress(BaseException):
+        record["frames"] = [_text(line) for line in frames_of(error) + _syntax_frame(error)]
+    with suppress(BaseException):
+        if known:
+            record["code"], record["hint"] = _text(known.code), _text(known.hint or "")
+            record["place"] = _text(known.place or "")
+            record["notes"] = [_text(note) for note in known.notes[:20]]
+    return record
+
+
+def _text(thing: object) -> str:
+    """As text that can cross: bounded, whole characters."""
+    return str(thing)[:MAX_MESSAGE].encode("utf-8", "replace").decode()
 
 
 def _syntax_frame(error: BaseException) -> list[str]:
@@ -129,14 +147,14 @@ def _syntax_frame(error: BaseException) -> list[str]:
     return [f"{where}, line {error.lineno}: {(error.text or '').strip()}"]
 
 
-def serve(source: BinaryIO, sink: BinaryIO, nonce: str = "") -> None:
-    """Answer requests until the stream ends. Every answer carries the nonce and the call count."""
+def serve(source: wire.Readable, sink: wire.Writable, nonce: bytes = bytes(wire.NONCE)) -> None:
+    """Answer requests until the stream ends. Every answer carries the nonce and the call counts."""
 
     def send(message: object) -> None:
-        wire.write(sink, {"nonce": nonce, **cast(dict[str, object], message)})
+        wire.write(sink, message, nonce=nonce)
 
     def receive() -> Any:
-        return wire.read(source, worker.stand_in)
+        return wire.read(source, worker.stand_in, nonce, check=False)
 
     worker = Worker(send, receive)
     actions: dict[str, Callable[..., object]] = {
@@ -145,20 +163,23 @@ def serve(source: BinaryIO, sink: BinaryIO, nonce: str = "") -> None:
         "evaluate": evaluate,
         "compile": compiled,
     }
+
+    def answer(message: dict[str, Any]) -> bytes:
+        reply = {"value": actions[message.pop("do")](**message)}
+        return wire.pack({**reply, "calls": worker.counts()}, nonce=nonce)
+
     while True:
         try:
             message = receive()
+            if message["do"] == "stop":
+                return
+            data = answer(message)
         except EOFError:
             return
-        if message["do"] == "stop":
-            return
-        action = actions[message.pop("do")]
-        try:
-            answer: dict[str, object] = {"value": action(**message)}
-            wire.encode(answer)
-        except (KeyboardInterrupt, Exception) as error:  # SystemExit of a student's too:
-            answer = describe(error)
-        except SystemExit as error:
-            answer = describe(error)
-        answer["calls"] = {task: fn.calls for task, fn in worker.functions.items()}
-        send(answer)
+        except BaseException as error:  # a student's KeyboardInterrupt and SystemExit too
+            data = wire.pack({**describe(error), "calls": worker.counts()}, nonce=nonce)
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        sink.write(data)
+        sink.flush()

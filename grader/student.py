@@ -27,9 +27,9 @@ class Channel(Protocol):
     """A live worker or evaluator."""
 
     def request(self, message: dict[str, Any], answer: Callable[[int, list[Any]], Any]) -> Any:
-        """Send, and return the reply as a dict; `answer` serves what the worker asks meanwhile.
+        """Send; the reply as `exchange.py` checked it; `answer` serves what the worker asks.
 
-        Raises Died if there is none. A reply that is malformed is StudentRaised, by the caller.
+        Raises Died if there is none, StudentRaised if it is malformed.
         """
         ...
 
@@ -85,7 +85,7 @@ class Student:
             {"message": message, "number": number},
             lambda n, asked: functions[n](*asked),
         )
-        self.calls |= reply.get("calls", {})
+        self.calls |= reply["calls"]
         return _value(reply)
 
     def raises(self, task: str, *args: Any, **kwargs: Any) -> StudentRaised | None:
@@ -104,6 +104,12 @@ class Student:
         """The same, compiled."""
         return self._run("compile", graph, inputs)
 
+    def start(self, cells: list[list[str]], glue: str, functions: dict[str, str]) -> set[str]:
+        """Hand over cells (label, source); the ids of the tasks whose function is not there."""
+        message = {"do": "start", "cells": cells, "glue": glue, "functions": functions}
+        missing = _value(self.worker.request({"message": message}, _nothing))
+        return {id for id in functions if isinstance(missing, list) and id in missing}
+
     def _run(self, how: str, graph: mc.Graph, inputs: list[Array]) -> list[Array]:
         message = {"do": how, "graph": graph, "inputs": inputs}
         return _value(self.evaluator.request({"message": message}, _nothing))
@@ -114,8 +120,9 @@ def _nothing(number: int, args: list[Any]) -> Any:
 
 
 def _value(reply: dict[str, Any]) -> Any:
+    """The value, or the exception, of a reply that a Channel has checked."""
     if "raised" not in reply:
         return reply["value"]
-    texts = {k: str(reply.get(k, "")) for k in ("message", "code", "hint", "place")}
-    notes, frames = (tuple(map(str, reply.get(k, ()))) for k in ("notes", "frames"))
-    raise StudentRaised(str(reply["raised"]), **texts, notes=notes, frames=frames)
+    texts = {key: reply[key] for key in ("message", "code", "hint", "place")}
+    notes, frames = tuple(reply["notes"]), tuple(reply["frames"])
+    raise StudentRaised(reply["raised"], **texts, notes=notes, frames=frames)

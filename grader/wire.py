@@ -5,35 +5,78 @@
     write(stream, value); value = read(stream)      # the same, framed
 
 Never pickle. Both ends may be hostile to each other: whatever is read is bounded, typed and parsed
-before it becomes an object. Graphs are printed and parsed; what is received is verified by the
-parser and gets fresh values. Read by parent, worker and evaluator.
+before it becomes an object. Graphs are printed and parsed; what is received is verified and gets
+fresh values. A frame begins with the nonce of its connection. Read by parent, worker and evaluator.
+Treated in course chapter 01_graph_ir (assignment a1).
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 import minidlc as mc
+from minidlc import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # to be parsed
 from minidlc.expr.types import DTYPES, Array, DType, TensorType, dtype
+from minidlc.graph.literals import Reader
 from minidlc.graph.text import parse, print_graph, weights_of
 from minidlc.graph.types import TupleType
 from minidlc.support.errors import CompileError
+from minidlc.support.source import Source
 
 MAX_FRAME = 64 << 20  # bytes of one message
-MAX_TEXT = 1 << 20  # characters of one IR text
+MAX_HEAD = 4 << 20  # bytes of its JSON
+MAX_ITEMS = 200_000  # of that JSON: commas, colons and brackets, also those in texts
+MAX_BLOBS = 10_000
+MAX_TEXT = 1 << 16  # characters of one IR text
+MAX_WORK = 10_000  # its lines times the most dims or operands in one
 MAX_DEPTH = 60
-_HEAD = struct.Struct("!II")  # bytes of JSON, number of blobs
+MAX_RANK = 32
+NONCE = 16  # bytes
+_HEAD = struct.Struct(f"!{NONCE}sII")  # nonce, bytes of JSON, number of blobs
 _SIZE = struct.Struct("!Q")
+_INTS = range(-(1 << 63), 1 << 64)
+_LONG_NUMBER = re.compile(r"\d[\d_]{20,}|0[xXoObB][\da-fA-F_]{17,}")  # no dim, no element
+_LONG_DIM = re.compile(r"""["'][^"'\n]{200,}""")
+_SLOW_DIM = re.compile(r"min|max|//|%")
+_ELEMENTS = re.compile(r"const\((?:[\d\s.,+eE\[\]-]|nan|inf|True|False)*\)")
+_MARKS = re.compile(r"[\[\](){},]")
 
 
 class Refused(Exception):
     """A message that is malformed or too large."""
+
+
+class Broken(Refused):
+    """Bytes that are no message of this connection: what follows cannot be read either."""
+
+
+class Readable(Protocol):
+    """What is read from: a binary stream, or a worker's channel."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes; b"" at the end."""
+        ...
+
+
+class Writable(Protocol):
+    """What is written to: a binary stream."""
+
+    def write(self, data: bytes, /) -> object:
+        """Takes all of it."""
+        ...
+
+    def flush(self) -> object:
+        """Sends it off."""
+        ...
 
 
 class _Blobs(list[bytes]):
@@ -51,26 +94,33 @@ def encode(value: object, callback: Callable[[Any], int] | None = None) -> tuple
     Raises Refused for what cannot cross.
     """
     blobs = _Blobs()
-    return json.dumps(_plain(value, blobs, callback, 0), ensure_ascii=True), blobs
+    head = json.dumps(_plain(value, blobs, callback, 0), ensure_ascii=True)
+    if len(head) + sum(map(len, blobs)) > MAX_FRAME or not _countable(head, blobs):
+        raise Refused("more data than one message may hold")
+    return head, blobs
+
+
+def _countable(head: str, blobs: Sequence[bytes]) -> bool:
+    items = sum(head.count(mark) for mark in ",:[{")
+    return len(head) <= MAX_HEAD and items <= MAX_ITEMS and len(blobs) <= MAX_BLOBS
 
 
 def _plain(value: Any, blobs: _Blobs, callback: Callable[[Any], int] | None, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise Refused(f"values nested deeper than {MAX_DEPTH}")
-    kind = cast(type, type(value))
+    kind = cast(type, type(value))  # pyright: ignore[reportUnnecessaryCast]
     if value is None or kind in (bool, int, str):
-        return value
+        return _checked(value)
     if kind is float:
         return value if math.isfinite(value) else {"$": "float", "value": str(value)}
     if kind is bytes:
         return {"$": "bytes", "blob": blobs.put(value)}
     if isinstance(value, (np.ndarray, np.generic)):
-        return _plain_array(np.asarray(value), blobs)
+        return _plain_array(np.asarray(cast(Array, value)), blobs)
     if isinstance(value, DType):
         return {"$": "dtype", "name": value.name}
     if isinstance(value, TensorType):
-        dims = [d if isinstance(d, int) else str(d) for d in value.shape]
-        return {"$": "type", "dtype": value.dtype.name, "dims": dims}
+        return {"$": "type", "text": str(value)}
     if isinstance(value, mc.Graph):
         weights = {k: _plain_array(a, blobs) for k, a in weights_of(value).items()}
         return {"$": "graph", "text": print_graph(value), "weights": weights}
@@ -79,16 +129,29 @@ def _plain(value: Any, blobs: _Blobs, callback: Callable[[Any], int] | None, dep
         return _plain(part, blobs, callback, depth + 1)
 
     if isinstance(value, TupleType):
-        return {"$": "types", "items": [inner(t) for t in value.types]}
+        return {"$": "types", "items": [inner(t) for t in value.items]}
     if isinstance(value, list):
         return [inner(v) for v in cast(list[object], value)]
     if isinstance(value, tuple):
         return {"$": "tuple", "items": [inner(v) for v in cast(tuple[object, ...], value)]}
     if isinstance(value, dict):
-        return {"$": "dict", "items": [[inner(k), inner(v)] for k, v in value.items()]}
+        pairs = cast(dict[object, object], value).items()
+        return {"$": "dict", "items": [[inner(k), inner(v)] for k, v in pairs]}
     if callback is not None and callable(value):
         return {"$": "function", "number": callback(value)}
     raise Refused(f"a {kind.__name__} cannot cross: give numbers, text, arrays, types or graphs")
+
+
+def _checked(value: object) -> object:
+    """A number or a text that every later reader can hold."""
+    if type(value) is int and value not in _INTS:
+        raise Refused("an integer of more than 64 bits")
+    if type(value) is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refused("a text with half a character (a lone surrogate)") from None
+    return value
 
 
 def _plain_array(array: Array, blobs: _Blobs) -> dict[str, Any]:
@@ -96,103 +159,194 @@ def _plain_array(array: Array, blobs: _Blobs) -> dict[str, Any]:
         name = dtype(array.dtype).name
     except CompileError:
         raise Refused(f"an array of {array.dtype} cannot cross") from None
+    if array.nbytes > MAX_FRAME or array.ndim > MAX_RANK:
+        raise Refused(f"an array of {name}{list(array.shape)} is too large to cross")
     data = np.ascontiguousarray(array).tobytes()
     return {"$": "array", "dtype": name, "shape": list(array.shape), "blob": blobs.put(data)}
 
 
-def decode(head: str, blobs: Sequence[bytes], function: Callable[[int], Any] | None = None) -> Any:
+def decode(
+    head: str,
+    blobs: Sequence[bytes],
+    function: Callable[[int], Any] | None = None,
+    check: bool = True,
+) -> Any:
     """The value that `encode` wrote; `function` gives the stand-in of a numbered function.
 
-    Raises Refused for anything malformed, CompileError for a graph text that is not valid.
+    Graphs are verified, unless `check` is off: a worker trusts the parent, and its verifier may be
+    withheld. Raises Refused for anything malformed, CompileError for a text that is no valid graph.
     """
+    if not _countable(head, blobs):
+        raise Refused("a message that is too large")
     try:
-        return _value(json.loads(head), blobs, function)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as e:
-        raise Refused(f"a malformed message: {type(e).__name__}: {e}") from None
+        data = json.loads(head, parse_constant=_no_constant)
+        return _Decoder(blobs, function, check).value(data, 0)
+    except (Refused, CompileError):
+        raise
+    except Exception as e:  # it is the sender's text: whatever it sets off is the sender's fault
+        raise Refused(f"a malformed message: {type(e).__name__}: {e!s:.200}") from None
 
 
-def _value(data: Any, blobs: Sequence[bytes], function: Callable[[int], Any] | None) -> Any:
-    if isinstance(data, list):
-        return [_value(part, blobs, function) for part in cast(list[object], data)]
-    if not isinstance(data, dict):
-        return data
-    record = cast(dict[str, Any], data)
-    match record["$"]:
-        case "float":
-            return float(record["value"])
-        case "bytes":
-            return blobs[record["blob"]]
-        case "array":
-            return _array(record, blobs)
-        case "dtype":
-            return DTYPES[record["name"]]
-        case "type":
-            return DTYPES[record["dtype"]][tuple(record["dims"])]
-        case "types":
-            return TupleType(tuple(_value(t, blobs, function) for t in record["items"]))
-        case "graph":
-            return _graph(record, blobs)
-        case "tuple":
-            return tuple(_value(part, blobs, function) for part in record["items"])
-        case "dict":
-            pairs = record["items"]
-            return {_value(k, blobs, None): _value(v, blobs, function) for k, v in pairs}
-        case "function" if function is not None:
-            return function(record["number"])
-        case kind:
-            raise Refused(f"a value of kind {kind!r} is not expected here")
+def _no_constant(name: str) -> float:
+    raise Refused(f"a malformed message: {name} is not JSON")
 
 
-def _array(record: Mapping[str, Any], blobs: Sequence[bytes]) -> Array:
-    kind, shape, data = DTYPES[record["dtype"]], tuple(record["shape"]), blobs[record["blob"]]
-    if len(shape) > 32 or not all(type(d) is int and 0 <= d <= MAX_FRAME for d in shape):
-        raise Refused(f"an array of shape {shape!r:.60}")
-    if math.prod(shape) * kind.itemsize != len(data):
-        raise Refused(f"an array of {kind.name}{list(shape)} with {len(data)} bytes")
-    return np.frombuffer(data, dtype=kind.numpy).reshape(shape).copy()
+@dataclass(frozen=True)
+class _Decoder:
+    """JSON data of one message to values."""
+
+    blobs: Sequence[bytes]
+    function: Callable[[int], Any] | None
+    check: bool
+
+    def value(self, data: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH * 3:  # a level of ours is up to three of JSON
+            raise Refused(f"values nested deeper than {MAX_DEPTH}")
+
+        def inner(part: object) -> Any:
+            return self.value(part, depth + 1)
+
+        if isinstance(data, list):
+            return [inner(part) for part in cast(list[object], data)]
+        if not isinstance(data, dict):
+            return _checked(data)
+        record = cast(dict[str, Any], data)
+        match record["$"]:
+            case "float":
+                return float(record["value"])
+            case "bytes":
+                return self.blob(record["blob"])
+            case "array":
+                return self.array(record)
+            case "dtype":
+                return DTYPES[record["name"]]
+            case "type":
+                return _type(record["text"])
+            case "types":
+                return TupleType(tuple(_type(part["text"]) for part in record["items"]))
+            case "graph":
+                return self.graph(record)
+            case "tuple":
+                return tuple(inner(part) for part in record["items"])
+            case "dict":
+                return {inner(k): inner(v) for k, v in record["items"]}
+            case "function" if self.function is not None:
+                return self.function(record["number"])
+            case kind:
+                raise Refused(f"a value of kind {kind!r:.40} is not expected here")
+
+    def blob(self, place: object) -> bytes:
+        """The bytes of that number."""
+        if type(place) is not int or not 0 <= place < len(self.blobs):
+            raise Refused("a message that names bytes it does not have")
+        return self.blobs[place]
+
+    def array(self, record: Mapping[str, Any]) -> Array:
+        """An array whose bytes are exactly those of its shape."""
+        kind, shape, data = DTYPES[record["dtype"]], record["shape"], self.blob(record["blob"])
+        if len(shape) > MAX_RANK or not all(type(d) is int and 0 <= d <= MAX_FRAME for d in shape):
+            raise Refused(f"an array of shape {shape!r:.60}")
+        if math.prod(shape) * kind.itemsize != len(data):
+            raise Refused(f"an array of {kind.name}{shape} with {len(data)} bytes")
+        if kind.kind == "bool" and data.strip(b"\0\1"):
+            raise Refused("an array of bool with bytes other than 0 and 1")
+        return np.frombuffer(data, dtype=kind.numpy).reshape(shape).copy()
+
+    def graph(self, record: Mapping[str, Any]) -> mc.Graph:
+        """A graph with fresh values, verified."""
+        weights = {str(k): self.array(a) for k, a in record["weights"].items()}
+        text = _text(record["text"]) if self.check else record["text"]
+        graph = parse(text, weights, file="<received>")
+        if self.check:
+            mc.verify(graph)
+        return graph
 
 
-def _graph(record: Mapping[str, Any], blobs: Sequence[bytes]) -> mc.Graph:
-    text = record["text"]
+def _type(text: object) -> TensorType:
+    """A type as it is printed: `f32["N", 4]`."""
+    shown = _text(text)
+    reader = Reader(Source("<received>", shown))
+    return reader.tensor_type(ast.parse(shown, mode="eval").body)
+
+
+def _text(text: object) -> str:
+    """IR text that may be given to a parser: what it can cost is bounded, about two seconds."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
-        raise Refused("a graph text that is no text, or longer than a megabyte")
-    weights = {str(k): _array(a, blobs) for k, a in record["weights"].items()}
-    graph = parse(text, weights, file="<received>")
-    mc.verify(graph)
-    return graph
+        raise Refused(f"an IR text that is no text, or longer than {MAX_TEXT >> 10} KiB")
+    if _LONG_NUMBER.search(text):
+        raise Refused("an IR text with a number of more than 64 bits")
+    if _LONG_DIM.search(text):
+        raise Refused("an IR text with a dim of more than 200 characters")
+    slow = 10 if _SLOW_DIM.search(text) else 1
+    if (text.count("\n") + 1) * _widest(_ELEMENTS.sub("const()", text)) * slow > MAX_WORK:
+        raise Refused("an IR text with more lines and dims than the grader reads")
+    return text
 
 
-def pack(value: object, callback: Callable[[Any], int] | None = None) -> bytes:
+def _widest(text: str) -> int:
+    """The most items between two brackets; Refused if they are nested too deeply."""
+    widest, open_brackets = 1, [1]
+    for mark in _MARKS.findall(text):
+        if mark == ",":
+            open_brackets[-1] += 1
+        elif mark in "[({":
+            open_brackets.append(1)
+        elif len(open_brackets) > 1:
+            widest = max(widest, open_brackets.pop())
+        if len(open_brackets) > MAX_DEPTH:
+            raise Refused(f"an IR text with brackets nested deeper than {MAX_DEPTH}")
+    return max(widest, *open_brackets)
+
+
+def pack(
+    value: object, callback: Callable[[Any], int] | None = None, nonce: bytes = bytes(NONCE)
+) -> bytes:
     """One framed message."""
     head, blobs = encode(value, callback)
     text = head.encode()
     sizes = b"".join(_SIZE.pack(len(blob)) for blob in blobs)
-    return b"".join([_HEAD.pack(len(text), len(blobs)), sizes, text, *blobs])
+    return b"".join([_HEAD.pack(nonce, len(text), len(blobs)), sizes, text, *blobs])
 
 
-def write(stream: BinaryIO, value: object, callback: Callable[[Any], int] | None = None) -> None:
+def write(
+    stream: Writable,
+    value: object,
+    callback: Callable[[Any], int] | None = None,
+    nonce: bytes = bytes(NONCE),
+) -> None:
     """Send one message."""
-    stream.write(pack(value, callback))
+    stream.write(pack(value, callback, nonce))
     stream.flush()
 
 
-def read(stream: BinaryIO, function: Callable[[int], Any] | None = None) -> Any:
-    """Receive one message. Raises EOFError at the end, Refused for what is malformed."""
-    length, count = _HEAD.unpack(_exactly(stream, _HEAD.size))
-    if length > MAX_FRAME or count > 100_000:
-        raise Refused("a message that is too large")
+def read(
+    stream: Readable,
+    function: Callable[[int], Any] | None = None,
+    nonce: bytes = bytes(NONCE),
+    check: bool = True,
+) -> Any:
+    """Receive one message.
+
+    Raises EOFError at the end, Broken for what is no message, Refused and CompileError for a
+    message that cannot be accepted; the next one can be read.
+    """
+    seen, length, count = _HEAD.unpack(_exactly(stream, _HEAD.size))
+    if seen != nonce:
+        raise Broken("bytes that are not an answer")
+    if length > MAX_HEAD or count > MAX_BLOBS:
+        raise Broken("a message that is too large")
     sizes = [_SIZE.unpack(_exactly(stream, _SIZE.size))[0] for _ in range(count)]
     if length + sum(sizes) > MAX_FRAME:
-        raise Refused("a message that is too large")
+        raise Broken("a message that is too large")
     text = _exactly(stream, length)
     blobs = [_exactly(stream, size) for size in sizes]
     try:
-        return decode(text.decode(), blobs, function)
+        return decode(text.decode(), blobs, function, check)
     except UnicodeDecodeError:
         raise Refused("a message that is no UTF-8") from None
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: Readable, size: int) -> bytes:
     parts: list[bytes] = []
     while size:
         part = stream.read(size)

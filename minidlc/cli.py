@@ -81,9 +81,13 @@ def tour(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    stack: Annotated[
+        Path | None, typer.Option(help="a folder of your own parts: which run, which are supplied")
+    ] = None,
+) -> None:
     """Check Python, wheels, LLVM and cores; compile and run one kernel."""
-    raise typer.Exit(0 if doctor_module.doctor(out) else 1)
+    raise typer.Exit(0 if doctor_module.doctor(out, stack) else 1)
 
 
 @app.command(name="compile")

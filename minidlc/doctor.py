@@ -5,7 +5,8 @@
     ✓ target: sapphirerapids, 16 f32 lanes, 32 vector registers
     ✓ kernel: compiled in 41 ms, right
 
-Exits with 1 if something a lesson needs is missing.
+With `--stack DIR` the kernel is compiled with the parts in that folder, and each part is listed as
+one's own or supplied. Exits with 1 if something a lesson needs is missing.
 """
 
 from __future__ import annotations
@@ -16,28 +17,37 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
 import minidlc as mc
+from minidlc import stack as stack_module
 from minidlc import target
 from minidlc.support.errors import CompileError
+from minidlc.support.extension import counting
 
 NEEDED = ("numpy", "onnx", "llvmlite", "graphviz", "jupyterlab", "nbval", "pytest")
 OPTIONAL = ("onnxruntime", "hypothesis")
 
 
-def doctor(out: Console) -> bool:
+def doctor(out: Console, stack: Path | None = None) -> bool:
     """Print one line per check; returns True if all that is needed works."""
-    checks = (_python, _wheels, _optional, _target, _kernel)
+    checks = [_python, _wheels, _optional, _target, _kernel]
+    if stack is not None:
+        checks.append(lambda: _stack(stack))
     return all([_report(out, check) for check in checks])
 
 
 def _report(out: Console, check: Callable[[], tuple[bool, str]]) -> bool:
     try:
         good, text = check()
-    except (CompileError, OSError, ImportError) as e:
+    except CompileError as e:
+        good, text = False, str(e)
+        if e.place is None:  # a line of the command's own source helps nobody
+            text = text.replace(f"\n  --> {e.loc}", "", 1)
+    except (OSError, ImportError) as e:
         good, text = False, str(e)
     out.print(f"{'✓' if good else '✗'} {text}", markup=False)
     return good
@@ -78,6 +88,23 @@ def _target() -> tuple[bool, str]:
 
 
 def _kernel() -> tuple[bool, str]:
+    milliseconds, right = _compiled()
+    return right, f"kernel: compiled in {milliseconds:.0f} ms, {'right' if right else 'WRONG'}"
+
+
+def _stack(folder: Path) -> tuple[bool, str]:
+    """The parts of a folder, and the kernel once more with them."""
+    mine = stack_module.load(folder)
+    with mc.use(**mine.parts), counting() as calls:
+        _, right = _compiled()
+    called = [point for point in mine.parts if calls.get(point)]
+    run = f"called while it compiled: {', '.join(called)}" if called else "it called none of them"
+    text = f"stack: {mine}\n  kernel with your parts: {'right' if right else 'WRONG'}; {run}"
+    return right, text
+
+
+def _compiled() -> tuple[float, bool]:
+    """One kernel: milliseconds to compile, and whether its result is right."""
     x, w = mc.Input("x", mc.f32[4, 8]), mc.Input("w", mc.f32[8, 3])
     graph = mc.Graph.of("doctor", [x, w], [mc.relu(x @ w)])
     rng = np.random.default_rng(0)
@@ -86,4 +113,4 @@ def _kernel() -> tuple[bool, str]:
     exe = mc.compile(graph, threads=2)
     milliseconds = (time.perf_counter() - start) * 1e3
     right = np.allclose(exe(a, b)[0], np.maximum(a @ b, 0), atol=1e-5)
-    return right, f"kernel: compiled in {milliseconds:.0f} ms, {'right' if right else 'WRONG'}"
+    return milliseconds, right

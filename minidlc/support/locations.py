@@ -22,6 +22,11 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 _TESTS = str(Path(_PACKAGE) / "tests")
 
 
+def _is_notebook_cell(file: str) -> bool:
+    """Jupyter gives each cell a temporary file: its name says nothing and changes."""
+    return Path(file).parent.name.startswith("ipykernel_")
+
+
 @dataclass(frozen=True)
 class FileLoc:
     """A span in IR text. Lines and columns count from 1; `source` is that line's text, if known."""
@@ -33,6 +38,8 @@ class FileLoc:
     source: str | None = None
 
     def __str__(self) -> str:
+        if _is_notebook_cell(self.file):
+            return f"a notebook cell, line {self.line}, column {self.col}"
         return f"{self.file}:{self.line}:{self.col}"
 
 
@@ -59,6 +66,8 @@ class PyLoc:
     line: int
 
     def __str__(self) -> str:
+        if _is_notebook_cell(self.file):
+            return f"a notebook cell, line {self.line}"
         return f"{self.file}:{self.line}"
 
 

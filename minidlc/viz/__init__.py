@@ -4,13 +4,15 @@
     mc.viz.passes(exe.passes)                       # Page: before and after each pass
     mc.viz.loops(sch)                               # a Schedule or a LoopFunction
     mc.viz.memory(exe.memory_plan)
+    mc.viz.difference(expected, yours)              # two graphs, the first difference marked
     mc.viz.roofline(exe.profile(x))                 # kernels under this machine's roofs
 
 Importing this package also makes a notebook show a Graph or a Schedule as its picture.
-Reading order: drawing, theme, svg, raster, picture; boxes, rows, paint, dot, collapse, graph; nest,
-loops; memory; roofline; passes, page.
+Reading order: drawing, theme, svg, raster, picture; boxes, rows, paint, dot, collapse, graph,
+difference; nest, loops; memory; roofline; passes, page.
 """
 
+from minidlc.viz.difference import difference
 from minidlc.viz.graph import graph
 from minidlc.viz.loops import loops
 from minidlc.viz.memory import memory
@@ -19,6 +21,16 @@ from minidlc.viz.passes import Page, passes
 from minidlc.viz.picture import Picture
 from minidlc.viz.roofline import roofline
 
-__all__ = ["Page", "Picture", "graph", "loops", "memory", "passes", "register", "roofline"]
+__all__ = [
+    "Page",
+    "Picture",
+    "difference",
+    "graph",
+    "loops",
+    "memory",
+    "passes",
+    "register",
+    "roofline",
+]
 
 register()

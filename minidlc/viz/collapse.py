@@ -49,6 +49,24 @@ def collapse(chart: Chart, limit: int = LIMIT) -> Chart:
     return _rebuild(chart, pieces)
 
 
+def around(chart: Chart, key: str, reach: int) -> Chart:
+    """The chart with the boxes near `key` as they are, all ops before and after them summed up."""
+    place = next(i for i, box in enumerate(chart.boxes) if box.key == key)
+    start, end = max(0, place - reach), place + reach + 1
+    near = [_Piece((box,)) for box in chart.boxes[start:end]]
+    sides = [_summed(part) for part in (chart.boxes[:start], chart.boxes[end:])]
+    return _rebuild(chart, [*sides[0], *near, *sides[1]])
+
+
+def _summed(boxes: tuple[Box, ...]) -> list[_Piece]:
+    """Inputs, all ops as one box, outputs: an order in which data still goes forward."""
+    ops = tuple(box for box in boxes if box.kind != "value")
+    ends = [_Piece((box,)) for box in boxes if box.kind == "value"]
+    inputs = [p for p in ends if p.boxes[0].extra == "input"]
+    outputs = [p for p in ends if p not in inputs]
+    return [*inputs, *([_Piece(ops, whole=True)] if ops else []), *outputs]
+
+
 def _units(chart: Chart) -> list[_Piece]:
     """What stays together: the boxes of a fused group, or one box."""
     units: list[_Piece] = []

@@ -74,22 +74,27 @@ def _count(n: int, noun: str) -> str:
 
 def draw_chart(chart: Chart, title: str) -> Drawing:
     """Place and paint a chart: title, rows of boxes, legend."""
+    content, width, height = place_chart(chart, SLIDE - 2 * MARGIN)
+    notes = legend(chart)
+    page = max(NARROWEST, width + 2 * MARGIN)
+    top = 84
+    items: list[Item] = [page_title(title, page)]
+    items += [shift(item, (page - width) / 2, top) for item in content]
+    items += [shift(item, MARGIN, top + height + 44) for item in notes]
+    return Drawing(page, top + height + (84 if notes else MARGIN), title, tuple(items))
+
+
+def place_chart(chart: Chart, room: float) -> tuple[list[Item], float, float]:
+    """The boxes and arrows of a chart in rows of at most `room`; with their width and height."""
     sizes = {box.key: box_size(box) for box in chart.boxes}
     labels = {a.label: _label_size(a.label) for a in chart.arrows if a.label}
     labels |= {f: _headline_size(f) for f in chart.frames.values()}
-    room = SLIDE - 2 * MARGIN
     content, width, height = _stack(chart, arrange(chart, sizes, labels, room))
     for share in (0.95, 0.88, 0.8):
         if width > room:  # the lines between rows need space as well
             rows = arrange(chart, sizes, labels, room * share)
             content, width, height = _stack(chart, rows)
-    legend = _legend(chart)
-    page = max(NARROWEST, width + 2 * MARGIN)
-    top = 84
-    items: list[Item] = [page_title(title, page)]
-    items += [shift(item, (page - width) / 2, top) for item in content]
-    items += [shift(item, MARGIN, top + height + 44) for item in legend]
-    return Drawing(page, top + height + (84 if legend else MARGIN), title, tuple(items))
+    return content, width, height
 
 
 def page_title(title: str, page: float) -> Label:
@@ -180,9 +185,9 @@ _MEANING = {
 }
 
 
-def _legend(chart: Chart) -> list[Item]:
+def legend(*charts: Chart) -> list[Item]:
     """Letter, border and colour of the patterns that occur."""
-    kinds = {box.kind for box in chart.boxes}
+    kinds = {box.kind for chart in charts for box in chart.boxes}
     items: list[Item] = []
     x = 0.0
     for pattern in (p for p in Pattern if p in kinds):

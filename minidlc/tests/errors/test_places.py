@@ -70,3 +70,14 @@ def test_an_error_says_where_and_what_would_fit(what: str) -> None:
     assert f"error[{error.code}]: " in str(error)
     assert "\n  --> " in str(error)
     assert "\n  = hint: " in str(error)
+
+
+def test_a_line_of_a_notebook_is_named_as_its_reader_knows_it():
+    """Jupyter compiles a cell as a temporary file, whose name changes."""
+    namespace: dict[str, object] = {}
+    source = "import minidlc as mc\n\nmc.relu(mc.Input('x', mc.f32[2]) @ mc.Input('y', mc.f32[3]))"
+    code = compile(source, "/tmp/ipykernel_4711/123456.py", "exec")
+    with pytest.raises(mc.CompileError) as caught:
+        exec(code, namespace)
+    assert "--> a notebook cell, line 3\n" in str(caught.value) + "\n"
+    assert "4711" not in str(caught.value)

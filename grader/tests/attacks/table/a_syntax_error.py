@@ -1,0 +1,5 @@
+# task: 9.1
+# deserves: 0
+# status: error
+def double(x):
+    return 2 *

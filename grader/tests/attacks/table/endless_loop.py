@@ -1,0 +1,6 @@
+# task: 9.1
+# deserves: 0
+# status: timeout
+def double(x):
+    while True:
+        pass

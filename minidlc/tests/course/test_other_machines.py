@@ -1,0 +1,53 @@
+"""Lessons show the same on machines with other vectors: what they print may not depend on ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minidlc.tests.course.builder import COURSE
+
+# Python runs a file of this name first. Code for wider vectors than the machine's runs too: LLVM
+# takes two registers for one.
+PRETEND = """
+import sys
+if any("ipykernel" in argument for argument in sys.orig_argv):
+    import dataclasses
+    import minidlc.target
+    module = sys.modules["minidlc.target.host"]
+    machine = dataclasses.replace(
+        module._detect(), vector_bits={bits}, registers={registers}, l1=48 << 10, l2=2 << 20
+    )
+    module._detect = lambda: machine
+"""
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("bits", "registers"),
+    [
+        pytest.param(128, 32, marks=pytest.mark.long),  # one in make test: its vectors are not ours
+        *(pytest.param(*m, marks=pytest.mark.slow) for m in ((128, 16), (256, 16), (512, 32))),
+    ],
+)
+def test_another_machine_shows_the_same(bits: int, registers: int, tmp_path: Path) -> None:
+    pretend = PRETEND.format(bits=bits, registers=registers)
+    (tmp_path / "sitecustomize.py").write_text(pretend, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "--nbval", "--nbval-current-env"]
+    command += ["--nbval-cell-timeout", "120", str(COURSE)]
+    run = subprocess.run(
+        command,
+        cwd=COURSE.parent,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    failures = [line for line in run.stdout.split("\n") if line.startswith(("FAILED", "ERROR"))]
+    assert failures == []
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
