@@ -65,7 +65,7 @@ class Grader:
         self.assignment = assignment
         self.options = options or Options()
         self.level = best() if self.options.isolation is None else self.options.isolation
-        for name in forkserver.WORKER:  # now, not while the first student's deadline runs
+        for name in forkserver.PRELOADED:  # now, not while the first student's deadline runs
             importlib.import_module(name)
         self.stop_early = False  # at a task's first test that does not pass: for `check.py`
         self.tests = Tests(assignment, self.options.public_only)

@@ -1,4 +1,4 @@
-"""The processes of grading: one fork server for each set of withheld parts, one for evaluators.
+"""The processes of grading: one fork server for each set of withheld parts.
 
     with Servers(best()) as servers:
         worker = servers.worker(task, seconds=5.0)  # a fresh fork, milliseconds
@@ -53,19 +53,18 @@ class Servers:
     def worker(self, task: Task, seconds: float) -> Process:
         """A fresh worker whose minidlc lacks what the task withholds."""
         withheld = tuple(sorted(task.withheld))
-        return self._server(("worker", *withheld)).spawn(Limits(seconds=seconds))
+        return self._server(withheld).spawn(Limits(seconds=seconds))
 
     def evaluator(self, task: Task, seconds: float) -> Process:
         """A fresh evaluator, with all of minidlc."""
-        return self._server(("evaluator",)).spawn(Limits(seconds=seconds))
+        return self._server(()).spawn(Limits(seconds=seconds))
 
-    def _server(self, key: tuple[str, ...]) -> ForkServer:
-        if key not in self._servers:
-            role, *withheld = key
-            overlay = build_overlay(tuple(withheld), self._folder())
-            server = ForkServer(overlay, self.isolation, role=role)
-            self._servers[key] = self._stack.enter_context(server)
-        return self._servers[key]
+    def _server(self, withheld: tuple[str, ...]) -> ForkServer:
+        if withheld not in self._servers:
+            overlay = build_overlay(withheld, self._folder())
+            server = ForkServer(overlay, self.isolation)
+            self._servers[withheld] = self._stack.enter_context(server)
+        return self._servers[withheld]
 
     def _folder(self) -> Path:
         if self.overlays is None:

@@ -26,14 +26,19 @@ from grader.overlay import inner_grader
 from grader.sandbox.limits import Isolation, Limits
 from grader.sandbox.sandboxed import Sandboxed
 
-WORKER = (
+PRELOADED = (  # `mc.use` lies in the driver: a worker that had to import it would pay each time
     "numpy",
     "numpy.random",
+    "onnx",
     "minidlc.ops",
     "minidlc.graph",
+    "minidlc.frontend.onnx",
+    "minidlc.frontend.script",
     "minidlc.frontend.trace",
+    "minidlc.jitted",
+    "minidlc.driver",
+    "minidlc.executable",
 )
-EVALUATOR = (*WORKER, "minidlc.driver", "minidlc.executable")
 _START_SECONDS = 60.0
 _SPAWN_SECONDS = 10.0
 _MAIN = """import sys; sys.path.append({overlay!r})
@@ -49,13 +54,12 @@ class ForkServer:
         isolation: Isolation,
         *,
         preload: tuple[str, ...] | None = None,
-        role: str = "worker",
         python: str = sys.executable,
         serving: str = "grader.serve",
         locks: tuple[str, ...] = ("landlock", "seccomp"),
     ) -> None:
         self.overlay, self.isolation = overlay.resolve(), isolation
-        self._preload = preload or (EVALUATOR if role == "evaluator" else WORKER)
+        self._preload = preload or PRELOADED
         self.python, self._serving = python, serving
         self._wanted = locks  # where the kernel has them
         self._start()

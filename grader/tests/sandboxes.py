@@ -41,10 +41,10 @@ def python_of(level: Isolation) -> str:
     return other if level == Isolation.UID and closed else sys.executable
 
 
-def server_at(level: Isolation, role: str = "worker", locks: Any = LOCKS) -> ForkServer:
+def server_at(level: Isolation, locks: Any = LOCKS) -> ForkServer:
     """A fork server, or a skip with the reason."""
     try:
-        return ForkServer(whole_overlay(), level, role=role, locks=locks, python=python_of(level))
+        return ForkServer(whole_overlay(), level, locks=locks, python=python_of(level))
     except (RuntimeError, OSError) as error:
         pytest.skip(f"no {level.name.lower()} on this machine: {error}")
 

@@ -324,7 +324,7 @@ def test_an_evaluator_runs_and_compiles(level: Isolation) -> None:
     graph = mc.trace(lambda x: mc.relu(x @ x), mc.f32[4, 4])
     x = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     with (
-        server_at(level, role="evaluator") as server,
+        server_at(level) as server,
         server.spawn(Limits(seconds=20)) as evaluator,
     ):
         student = Student(evaluator, evaluator, np.random.default_rng(0))

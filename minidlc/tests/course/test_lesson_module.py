@@ -127,3 +127,14 @@ def test_the_model_and_its_digits() -> None:
     with pytest.raises(OptionError, match="no model 'lenett'") as e:
         lesson.model("lenett")
     assert "lenet" in str(e.value)
+
+
+def test_source_in_a_notebook_is_a_block_of_code_in_one_font(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[lesson.Shown] = []
+    monkeypatch.setattr(lesson, "display", seen.append)
+    lesson.source(lesson.digits)
+    markdown = seen[0]._repr_mimebundle_()["text/markdown"]
+    assert 'monospace">\n\n```python\ndef digits()' in markdown  # a blank line: Markdown goes on
+    assert markdown.endswith("\n```\n\n</div>")
