@@ -6,6 +6,8 @@
 # PYTHON=... picks the interpreter that makes .venv, FLAGS=... is passed on to pytest.
 
 .DEFAULT_GOAL := help
+# Bytecode is kept: tests start many processes, and each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help tour lab lessons unit test test-all lint clean
 
 VENV    := .venv

@@ -12,6 +12,8 @@ manual.
 
 from __future__ import annotations
 
+import csv
+import sqlite3
 import sys
 from datetime import datetime
 from enum import StrEnum
@@ -54,6 +56,8 @@ FAULTS = (
     scheduler.OrderError,
     OSError,
     ValueError,
+    csv.Error,
+    sqlite3.Error,
 )
 
 
@@ -193,22 +197,25 @@ def mark(
         datetime | None,
         typer.Option(formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"], help="an extension"),
     ] = None,
-    excuse: Annotated[bool, typer.Option("--excuse/--no-excuse", help="no score")] = False,
+    excuse: Annotated[bool | None, typer.Option("--excuse/--no-excuse", help="no score")] = None,
     why: Annotated[str, typer.Option(help="the reason, kept with it")] = "",
 ) -> None:
     """Set points by hand, extend a deadline, excuse a student: kept apart from what was graded."""
+    if bool(task) != (points is not None or measured):
+        raise ValueError("--task goes with --points or --measured")
+    if [points is not None, measured, until is not None, excuse is not None].count(True) != 1:
+        raise ValueError("give one of --points, --measured, --until, --excuse, --no-excuse")
     with _gradebook(results) as book:
-        if task and points is not None:
+        if points is not None:
             book.override(student, task, points, why)
-        elif task and measured:
+        elif measured:
             book.remove_override(student, task)
         elif until is not None:
             book.extend(student, until, why)
-        elif not task and points is None and not measured:
-            book.excuse(student, why, excused=excuse)
         else:
-            raise ValueError("--task goes with --points or --measured")
-    out_console.print(f"noted     {student}", markup=False)
+            book.excuse(student, why, excused=bool(excuse))
+        unknown = "" if book.get(student) else " (nobody of that name has a result yet)"
+    out_console.print(f"noted     {student}{unknown}", markup=False)
 
 
 @app.command()
@@ -239,7 +246,14 @@ def main() -> None:
     try:
         app()
     except FAULTS as fault:
-        _fail(str(fault))
+        _fail(_said(fault))
+
+
+def _said(fault: BaseException) -> str:
+    """The fault in one sentence; of the system's, the file first and no number."""
+    if isinstance(fault, OSError) and fault.strerror and fault.filename is not None:
+        return f"{fault.filename}: {fault.strerror[0].lower()}{fault.strerror[1:]}"
+    return str(fault)
 
 
 def _fail(text: str) -> NoReturn:

@@ -17,7 +17,7 @@ import numpy as np
 import minidlc as mc
 from grader.student import StudentRaised
 from minidlc.expr.types import Array
-from minidlc.graph.structure import difference
+from minidlc.viz.difference import first_difference
 
 
 class Mismatch(AssertionError):
@@ -53,7 +53,7 @@ def that(
 def equal(got: object, want: object, what: str, given: object = "") -> None:
     """`got` is `want` in type and value; `what` names it in the sentence."""
     if type(got) is not type(want) or got != want:
-        raise Mismatch(f"{what} is not as expected", given, want, got)
+        raise Mismatch(f"not as expected: {what}", given, want, got)
 
 
 def a_graph(got: object, given: object = "") -> mc.Graph:
@@ -67,10 +67,10 @@ def a_graph(got: object, given: object = "") -> mc.Graph:
 def same_graph(got: object, want: mc.Graph, given: object = "") -> None:
     """`got` is structurally equal to `want`; names do not count."""
     graph = a_graph(got, given)
-    first = difference(want, graph)
+    first = first_difference(want, graph)
     if first is not None:
         told = "the graph differs from the expected one"
-        raise Mismatch(f"the graph differs first in: {first}", given, want, graph, told)
+        raise Mismatch(f"the graph differs first in {first.sentence}", given, want, graph, told)
 
 
 def close(got: object, want: Array, tolerance: float = 1e-5, given: object = "") -> None:

@@ -4,8 +4,8 @@
     row = row_of(test, Mismatch(…), program)        # failed: input, expected, got, if it is public
 
 Of a hidden test a student reads the claim, a sentence without values, the class of an exception and
-the own frames. Whatever comes from a worker is checked against the submission first: a frame is a
-line that stands there, an exception a class that exists, so neither can carry a hidden input out.
+the last own frame. Whatever comes from a worker is checked against the submission first: the frame is a
+line that stands there, the exception a class that exists, so neither can carry more than a few bits.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ def _raised(test: Test, raised: StudentRaised, program: Program) -> Row:
     if not test.public:
         sentence = f"your code raised {kind}"
         fields |= {"sentence": _sentence(sentence), "private": _clip(full, MAX_LINES)}
+        fields["frames"] = frames[-1:]  # a list of lines could spell an input
         return _row(test, Status.ERROR, **fields)
     first, _, rest = full.partition("\n")
     fields |= {"sentence": first[:400], "details": _clip(rest, MAX_LINES - len(frames))}

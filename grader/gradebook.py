@@ -109,14 +109,20 @@ class Gradebook:
         result = self.get(student)
         if result is None:
             raise GradebookError(f"no result of {student!r}")
-        if task not in [one.id for one in result.tasks]:
+        most = {one.id: one.points for one in result.tasks}
+        if task not in most:
             raise GradebookError(f"{student!r} has no task {task!r}")
+        if not 0 <= points <= most[task]:  # nan is neither
+            raise GradebookError(f"task {task} has 0 to {most[task]:g} points, got {points:g}")
         row = (student, task, points, reason)
         self._base.execute("REPLACE INTO overrides VALUES (?, ?, ?, ?)", row)
 
     def remove_override(self, student: str, task: str) -> None:
-        """Let the graded points count again."""
-        self._base.execute("DELETE FROM overrides WHERE student=? AND task=?", (student, task))
+        """Let the graded points count again. GradebookError if none were set by hand."""
+        query = "DELETE FROM overrides WHERE student=? AND task=?"
+        with closing(self._base.execute(query, (student, task))) as rows:
+            if not rows.rowcount:
+                raise GradebookError(f"no points of {student!r} were set for task {task!r}")
 
     def overrides(self) -> list[tuple[str, str, float, str]]:
         """Student, task, points, reason."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 MAX_FILE = 64 << 20  # bytes: a notebook that stores large outputs is still read
-MAX_CODE = 2 << 20  # characters of all code cells
+MAX_CODE = 160_000  # characters of all code cells: fewer than `wire.MAX_ITEMS`
 _MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
@@ -127,7 +127,7 @@ def parse(data: bytes, name: str = "the notebook") -> Notebook:
     if not any(source.strip() for source in code):
         raise SubmissionError(f"{name} has no code cells.")
     if sum(map(len, code)) > MAX_CODE:
-        raise SubmissionError(f"{name} has more than {MAX_CODE >> 20} MB of code.")
+        raise SubmissionError(f"{name} has more than {MAX_CODE:,} characters of code.")
     return Notebook(cells)
 
 

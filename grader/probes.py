@@ -13,17 +13,16 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import multiprocessing
 import re
 import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grader.grading import Grader, Options
+from grader.jobs import executor
 from grader.model import Assignment, Result, Task
 from grader.mutants import all_mutants, sample
 from grader.notebook import Notebook, instructor, read
@@ -184,8 +183,7 @@ def run(
     if len(shares) == 1:
         lists = [_run_share(author, shares[0], times, overlays)]
     else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(len(shares), mp_context=context) as pool:
+        with executor(len(shares)) as (pool, _):
             waiting = [pool.submit(_run_share, author, s, times, overlays) for s in shares]
             lists = [future.result() for future in waiting]
     done = {probe: result for share in lists for probe, result in share}

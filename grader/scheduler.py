@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from grader.sandbox import Isolation, best
 from grader.workers import shared
 from minidlc.support.errors import nearest
 
+_LONGEST = 200  # bytes of a student's name, which becomes that of files
 _ASIDE = (".csv", ".toml", ".json", ".md", ".sqlite")  # beside submissions, not one of them
 
 
@@ -101,15 +103,18 @@ def find_submissions(folder: Path, assignment: str) -> dict[str, Path]:
         raise OrderError(f"{folder}: no such folder of submissions")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "__")) or path.suffix in _ASIDE:
+        folder = path.is_dir()
+        if path.name.startswith((".", "__")) or (path.suffix in _ASIDE and not folder):
             continue
-        student = path.name if path.is_dir() else path.name.split(".")[0]
+        student = path.name if folder else path.stem
         if student in found:
             raise OrderError(f"{student}: two submissions, {found[student].name} and {path.name}")
-        if student in RESERVED:
-            raise OrderError(f"{path.name}: no student can be called {student!r}; rename it")
+        if student in RESERVED or len(os.fsencode(student)) > _LONGEST or not student.isprintable():
+            raise OrderError(f"{path.name!r:.60}: no student can be called {student!r:.60}; rename it")
         inner = path / assignment
         found[student] = inner if inner.is_dir() and not path.is_symlink() else path
+    if not found:
+        raise OrderError(f"{folder}: no submissions in it")
     return found
 
 

@@ -8,6 +8,7 @@ put(Path("out/x.csv"), "text")                  # whole or not at all
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -80,9 +81,15 @@ def number(value: float) -> str:
 
 
 def file_name(student: str) -> str:
-    """A name of a file or folder that cannot leave its folder, the same for the same student."""
+    """A name of a file or folder that cannot leave its folder: one for each student.
+
+    Where it is not the student's own name, or another's may differ in case only, a digest follows.
+    """
     safe = re.sub(r"[^\w.@-]", "_", student).lstrip(".") or "_"
-    return safe[:100]
+    if safe == student and len(safe) <= 100 and safe == safe.lower():
+        return safe
+    digest = hashlib.sha256(student.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{safe[:90]}-{digest[:8]}"
 
 
 def summary(task: TaskResult) -> str:
@@ -101,11 +108,11 @@ def feedback(task: TaskResult, lines: int = 30) -> list[str]:
     text = [f"✓ {row.claim or row.test}" for row in good]
     for row in bad:
         text += row_lines(row)
-    if bad and task.hint:
-        text.append(f"hint: {task.hint}")
-    if len(text) > lines:
-        text = [*text[: lines - 1], f"… and {len(text) - lines + 1} lines more"]
-    return text
+    hint = [f"hint: {task.hint}"] if bad and task.hint else []
+    room = lines - len(hint)
+    if len(text) > room:
+        text = [*text[: room - 1], f"… and {len(text) - room + 1} lines more"]
+    return text + hint
 
 
 def row_lines(row: Row) -> list[str]:

@@ -167,7 +167,7 @@ class Sandboxed:
         if time.monotonic() >= self._end or code == -signal.SIGXCPU:
             text = f"It was ended after {self._limits.seconds:g} seconds."
             self._died = Died(Status.TIMEOUT, text)
-        elif code == -signal.SIGKILL:
+        elif code == -signal.SIGKILL and report.get("peak", 0) > self._limits.memory / 2:
             self._died = Died(Status.OOM, self._memory_sentence())
         else:
             self._died = Died(Status.CRASHED, _how_it_ended(code))

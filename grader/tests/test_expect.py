@@ -15,7 +15,7 @@ def wrong(check, *arguments, **options):
 
 def test_equal_asks_for_the_type_too():
     expect.equal(2, 2, "x")
-    assert wrong(expect.equal, 2.0, 2, "the size").sentence == "the size is not as expected"
+    assert wrong(expect.equal, 2.0, 2, "the size").sentence == "not as expected: the size"
     assert wrong(expect.equal, True, 1, "the size").got is True
 
 

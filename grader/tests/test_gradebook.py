@@ -51,6 +51,11 @@ def test_overrides_stay_apart_and_survive_grading_again(tmp_path):
             book.override("bob", "1.1", 1, "")
         with pytest.raises(GradebookError, match=r"no task '1\.9'"):
             book.override("ada", "1.9", 1, "")
+        for points in (-1, 500, float("nan"), float("inf")):
+            with pytest.raises(GradebookError, match=r"task 1\.1 has 0 to .* points, got"):
+                book.override("ada", "1.1", points, "")
+        with pytest.raises(GradebookError, match="no points of 'ada' were set for task '1.1'"):
+            book.remove_override("ada", "1.1")
 
 
 def test_policy_and_extensions_are_applied_when_results_are_read(tmp_path):

@@ -81,7 +81,7 @@ def test_nothing_readable_is_one_sentence():
     assert "no code cells" in refused(bytes_of(book(CELL | {"source": " \n"})))
     assert "encoding is broken" in refused(b"\xff\xfe{")
     assert "nested too deep" in refused(b'{"cells": ' + b"[" * 200_000)
-    assert "MB of code" in refused(bytes_of(book(CELL | {"source": "x" * (3 << 20)})))
+    assert "160,000 characters of code" in refused(bytes_of(book(CELL | {"source": "x" * 160_001})))
 
 
 def test_a_submission_is_a_file_or_a_folder_with_one(tmp_path):

@@ -61,7 +61,7 @@ def test_a_right_answer():
 def test_a_wrong_answer_shows_its_input_only_if_it_is_public():
     shown, secret = run("def twice(x):\n    return x * x\n", public, hidden).rows
     assert (shown.status, shown.earned, shown.out_of) == (Status.FAILED, 0, 1)
-    assert shown.sentence == "Twice 3 is not as expected."
+    assert shown.sentence == "Not as expected: twice 3."
     assert shown.details == "input: x = 3\nexpected: 6\ngot: 9"
     assert secret.sentence == "The answer is not the expected one."
     assert secret.details == secret.expected == secret.yours == ""
@@ -91,6 +91,13 @@ def test_neither_class_nor_frames_carry_a_hidden_input_out():
     assert secret.exception == "an exception of its own"
     assert secret.frames == ("cell 9.1, line 3: exec(code, {'x': x})",)
     assert "417" not in str(dataclasses.replace(secret, private=""))
+
+
+def test_lines_of_a_hidden_test_spell_nothing():
+    source = "def a(): b()\ndef b(): raise ValueError\ndef twice(x): a()\n"
+    shown, secret = run(source, public, hidden).rows
+    assert len(shown.frames) == 3
+    assert secret.frames == ("cell 9.1, line 2: def b(): raise ValueError",)
 
 
 def test_several_failures_are_shown_and_a_hint_that_fits():

@@ -217,6 +217,22 @@ def test_submissions_are_files_and_folders(tmp_path):
         find_submissions(tmp_path, "a1")
 
 
+@pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\udcffb"])
+def test_a_name_that_no_file_can_have(name, tmp_path):
+    (tmp_path / name).mkdir()
+    with pytest.raises(OrderError, match="no student can be called .* rename it"):
+        find_submissions(tmp_path, "a1")
+
+
+def test_names_with_dots_are_names(tmp_path):
+    with pytest.raises(OrderError, match="no submissions in it"):
+        find_submissions(tmp_path, "a1")
+    write(tmp_path / "ada.byron.ipynb")
+    write(tmp_path / "ada.lovelace.ipynb")
+    write(tmp_path / "kim.md" / "x.ipynb")
+    assert list(find_submissions(tmp_path, "a1")) == ["ada.byron", "ada.lovelace", "kim.md"]
+
+
 def test_the_policy_stays_with_the_results(tmp_path):
     write(tmp_path / "in" / "ada.ipynb")
     policy = tmp_path / "policy.toml"

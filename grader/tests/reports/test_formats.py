@@ -199,12 +199,19 @@ def test_a_name_stays_in_its_folder(student: str, tmp_path: Path):
     assert 0 < len(name) <= 100
 
 
+def test_two_students_never_share_a_page():
+    names = ["ada b", "ada_b", "ada-b", "Ada_b", "x" * 300, "x" * 301, "=x", "_x", "..x", "x"]
+    assert len({file_name(name).lower() for name in names}) == len(names)
+    assert file_name("ada.b-c_d") == "ada.b-c_d"
+
+
 def test_feedback_is_short_and_begins_with_what_is_right():
-    many = task("1.1", 3, Status.PASSED, *[Status.ERROR] * 20)
+    many = task("1.1", 3, Status.PASSED, *[Status.ERROR] * 20, hint="count from the right")
     lines = feedback(many)
     assert len(lines) == 30
     assert lines[0].startswith("✓")
-    assert lines[-1].startswith("… and")
+    assert lines[-2].startswith("… and")
+    assert lines[-1] == "hint: count from the right"
     assert number(12.5) == "12.5"
     assert number(3.0) == "3"
 
