@@ -1,6 +1,6 @@
 """`python -m grader`: see grader/cli.py."""
 
-from grader.cli import main
+if __name__ == "__main__":  # processes of `multiprocessing` read this file, and need no command
+    from grader.cli import main
 
-if __name__ == "__main__":
     main()

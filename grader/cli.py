@@ -232,7 +232,7 @@ def _gradebook(results: Path) -> Gradebook:
 
 def _assignment_of(results: Path) -> Path:
     with _gradebook(results) as book:
-        return PROJECT / "assignments" / book.note("assignment")
+        return Path(book.note("folder"))
 
 
 def _class(results: Path) -> Class:

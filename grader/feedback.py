@@ -3,9 +3,10 @@
     row = row_of(test, None, program)               # passed
     row = row_of(test, Mismatch(…), program)        # failed: input, expected, got, if it is public
 
-Of a hidden test a student reads the claim, a sentence without values, the class of an exception and
-the last own frame. Whatever comes from a worker is checked against the submission first: the frame is a
-line that stands there, the exception a class that exists, so neither can carry more than a few bits.
+Of a hidden test a student reads the claim, a sentence without values, an exception's class and
+the last own frame. Whatever comes from a worker is checked against the submission first: the frame
+is a line that stands there, the exception a class that exists, so neither carries more than a few
+bits of an input.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from grader.expect import Mismatch
 from grader.model import Row, Status, Task
 from grader.program import Program
 from grader.student import Died, StudentRaised
+from minidlc.expr.affine import Index
 from minidlc.expr.types import Array
 from minidlc.support import errors
 
@@ -35,8 +37,22 @@ OURS = "The grader failed here, not your code. This task has no score yet."
 _FORM = "the answer does not have the form that is asked for"
 _FRAME = re.compile(r"(cell [\w.\-]{1,40}), line (\d{1,6}):")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
+_OVERLAY = re.compile(r"/[^\s'\"]*/overlay-[0-9a-f]+/")
+_OUR_FRAME = re.compile(r"\S*grader[/\\](serve|child|sandbox[/\\]\w+)\.py:\d+ in ")
+_WITHHELD = re.compile(r"withheld: (minidlc[\w.]*:[\w.]+) is for you to write")
 _KNOWN = {"UnreadableAnswer", "Refused"}  # of grader.wire
-_short = reprlib.Repr()
+
+
+class _Short(reprlib.Repr):
+    """Types and symbols as a graph text has them: f32["N", 4], not a list of fields."""
+
+    def repr1(self, x: object, level: int) -> str:
+        """One value, wherever it stands."""
+        known = isinstance(x, mc.TensorType | mc.DType | Index)
+        return str(x) if known else super().repr1(x, level)
+
+
+_short = _Short()
 _short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = 24
 _short.maxstring = _short.maxother = _short.maxlong = 400
 _short.maxlevel = 5
@@ -49,15 +65,17 @@ class GraderFault(Exception):
 ANSWERS = (AssertionError, StudentRaised, Died, GraderFault, pytest.fail.Exception)
 
 
-def row_of(test: Test, error: BaseException | None, program: Program) -> Row:
-    """The row of a test that returned (None) or raised."""
+def row_of(
+    test: Test, error: BaseException | None, program: Program, withheld: tuple[str, ...] = ()
+) -> Row:
+    """The row of a test that returned (None) or raised; `withheld` as the task states it."""
     if error is None:
         return _row(test, Status.PASSED)
     match error:
         case Mismatch():
             return _mismatch(test, error)
         case StudentRaised():
-            return _raised(test, error, program)
+            return _raised(test, error, program, withheld)
         case Died():
             return _row(test, error.status, sentence=clean(error.sentence))
         case GraderFault():
@@ -91,17 +109,34 @@ def placeholders(task: Task, public_only: bool, status: Status, text: str) -> li
 
 
 def hint_for(task: Task, rows: list[Row]) -> str:
-    """One of the task's hints: the more tests pass, the more it says."""
-    if not task.hints or all(row.status == Status.PASSED for row in rows):
+    """One of the task's hints: the fewer different claims fail, the more it says.
+
+    Claims count, not tests: a claim with ten cases is one thing to understand. Where nothing passes
+    yet, it is the first hint, which is about the way to begin.
+    """
+    wrong = {row.claim or row.test for row in rows if row.status != Status.PASSED}
+    if not task.hints or not wrong:
         return ""
-    passed = sum(row.status == Status.PASSED for row in rows)
-    hint = task.hints[min(2, 3 * passed // len(rows))]
+    begun = any(row.status == Status.PASSED for row in rows)
+    hint = task.hints[max(0, len(task.hints) - len(wrong)) if begun else 0]
     return f"{hint} (section {task.section})" if task.section else hint
 
 
 def clean(text: str) -> str:
-    """The text without addresses, which differ from run to run."""
-    return _ADDRESS.sub("0x…", text)
+    """The text without addresses and temporary folders, which differ from run to run."""
+    return _OVERLAY.sub("", _ADDRESS.sub("0x…", text))
+
+
+def _withheld(text: str, withheld: tuple[str, ...]) -> str:
+    """Which withheld part said so, in the words of the task: `text` comes from a worker."""
+    found = _WITHHELD.search(text)
+    parts = [part for part in withheld if found and _belongs(found[1], part)]
+    return f": {parts[0]} is withheld, it is for you to write" if parts else ""
+
+
+def _belongs(name: str, part: str) -> bool:
+    """A withheld class withholds its methods, a withheld module all its functions."""
+    return name == part or name.startswith(part + ("." if ":" in part else ":"))
 
 
 def _row(test: Test, status: Status, **fields: Any) -> Row:
@@ -143,17 +178,19 @@ def _malformed(test: Test, error: BaseException) -> Row:
     return _row(test, Status.FAILED, sentence=_sentence(seen))
 
 
-def _raised(test: Test, raised: StudentRaised, program: Program) -> Row:
+def _raised(test: Test, raised: StudentRaised, program: Program, withheld: tuple[str, ...]) -> Row:
     kind = _class_name(raised.kind, program)
     frames = _frames(raised.frames, program)
     code = f" {raised.code}" if re.fullmatch(r"MDLC\d{4}", raised.code) else ""
     said = f": {raised.message}" if raised.message else ""
-    full = clean("\n".join([f"{kind}{code}{said}", *raised.notes]))
+    notes = [line for note in raised.notes for line in note.split("\n")]
+    notes = [line for line in notes if not _OUR_FRAME.match(line.strip())]
+    full = clean("\n".join([f"{kind}{code}{said}", *notes]))
     if raised.hint:
         full += f"\nhint: {clean(raised.hint)}"
     fields = {"exception": kind, "frames": frames}
     if not test.public:
-        sentence = f"your code raised {kind}"
+        sentence = f"your code raised {kind}{_withheld(full, withheld)}"
         fields |= {"sentence": _sentence(sentence), "private": _clip(full, MAX_LINES)}
         fields["frames"] = frames[-1:]  # a list of lines could spell an input
         return _row(test, Status.ERROR, **fields)

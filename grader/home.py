@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import html
 import importlib
+import itertools
+import re
 import sys
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from grader.model import Assignment, Status, Task, TaskResult
 from grader.notebook import Cell, Notebook, SubmissionError
 from grader.plain import PlainWorkers
 from grader.program import Program, make_parts, study
-from grader.reports.klass import row_lines
+from grader.reports.klass import grouped
 from grader.runner import TaskRun
 from minidlc import stack
 from minidlc.support.errors import CompileError, nearest
@@ -37,6 +38,13 @@ PATIENCE = 3  # times the deadline of grading: a laptop may be slow, and busy
 MAX_GOOD = 10  # lines on what is right
 MIN_FIRST = 8  # lines for the first failure, if it has them
 MAX_PRINTED = 5  # lines of what the code printed
+_HANGING = "margin:2px 0 2px 1.4em;text-indent:-1.4em;white-space:normal;word-break:normal"
+_TYPED = (
+    "margin:2px 0 4px 1.4em;padding:4px 8px;border-left:3px solid #8884;font-family:monospace;"
+    "white-space:pre-wrap;word-break:normal;overflow-wrap:break-word"
+)
+_COLOURS = {"✓": "#1a8a5a", "✗": "#d0591f"}  # readable on light and on dark pages
+_CODE = re.compile("`([^`]+)`")
 _LIMITS = "Public tests only; more run when it is handed in. Limit here: {seconds:g} s, no other."
 
 
@@ -68,15 +76,14 @@ class Checked:
 
     def lines(self) -> list[str]:
         """At most MAX_LINES: what is right, then what is not, then one hint."""
-        rows = self.result.rows
-        cases = Counter(r.claim or r.test for r in rows if r.status == Status.PASSED)
-        good = [f"  ✓ {claim}{f' ({n} cases)' * (n > 1)}" for claim, n in cases.items()]
+        groups = grouped(self.result.rows)
+        good = [f"  ✓ {g.claim}" for g in groups if g.first.status == Status.PASSED]
         if len(good) > MAX_GOOD:
             good = [*good[: MAX_GOOD - 1], f"  ✓ and {len(good) - MAX_GOOD + 1} more"]
         head = [self.headline, self._found, *good]
         hint = [f"  hint: {self.result.hint}"] if self.result.hint else []
         tail = [*self._printed(), *hint, f"  {self.limits}"]
-        bad = [row_lines(row) for row in rows if row.status != Status.PASSED]
+        bad = [g.lines() for g in groups if g.first.status != Status.PASSED]
         fitted = _fitted(bad, MAX_LINES - len(head) - len(tail))
         return [*head, *(f"  {line}" for line in fitted), *tail]
 
@@ -122,17 +129,39 @@ class Checked:
         return self.text()
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For Jupyter: a table that takes the page's colours, then the picture."""
+        """For Jupyter: the lines in the page's colours, then the picture."""
         head, *lines = self.lines()
-        body = "\n".join(html.escape(line) for line in lines)
-        parts = [
-            f'<p style="font-weight:bold;margin:0">{html.escape(head)}</p>',
-            f'<pre style="margin:4px 0;white-space:pre-wrap">{body}</pre>',
-        ]
+        parts = [f'<p style="font-weight:bold;margin:0">{html.escape(head)}</p>', _page(lines)]
         picture = self.picture()
         if picture is not None:
             parts.append(picture._repr_mimebundle_()["text/html"])
         return {"text/html": "\n".join(parts), "text/plain": self.text()}
+
+
+def _page(lines: list[str]) -> str:
+    """Sentences as text that hangs from its mark, what lies deeper as typewriter lines."""
+    parts: list[str] = []
+    for margin, some in itertools.groupby(lines, _margin):
+        if margin:
+            body = "\n".join(html.escape(line[margin:]) for line in some)
+            parts.append(f'<pre style="{_TYPED}">{body}</pre>')
+        else:
+            parts += [f'<div style="{_HANGING}">{_sentence(line.strip())}</div>' for line in some]
+    return "\n".join(parts)
+
+
+def _margin(line: str) -> int:
+    """How far a typewriter line is indented; 0 for a sentence."""
+    if line.startswith("  printed: "):
+        return 2
+    return 6 if line[:6].isspace() else 0
+
+
+def _sentence(line: str) -> str:
+    """Marks in colour, `code` in typewriter letters."""
+    text = _CODE.sub(r'<code style="font-family:monospace">\1</code>', html.escape(line))
+    colour = _COLOURS.get(line[:1])
+    return f'<b style="color:{colour}">{text[0]}</b>{text[1:]}' if colour else text
 
 
 def _fitted(blocks: list[list[str]], room: int) -> list[str]:
@@ -167,6 +196,9 @@ def checked(task: str, folder: Path, book: Notebook) -> Checked:
     glue = folder / "glue.py"
     text = glue.read_text(encoding="utf-8") if glue.exists() else ""
     result = TaskRun(found, tests, program, text, PlainWorkers(), seed=0).run()
+    if any(row.status == Status.MISSING for row in result.rows):
+        name = found.function or "one of the parts"
+        raise HomeError(f"{name} is not a function; run the cell that defines it with def")
     faults = [row.private for row in result.rows if row.status == Status.GRADER_ERROR]
     if faults:
         raise HomeError(f"the checks could not run here: {faults[0].splitlines()[-1]}")
@@ -176,15 +208,28 @@ def checked(task: str, folder: Path, book: Notebook) -> Checked:
 def keep(task: str, folder: str | Path | None = None) -> None:
     """Write the part and say where; what is wrong is said in one sentence."""
     try:
-        path = kept(task, _folder(folder), cells_here(folder))
+        place, book = _folder(folder), cells_here(folder)
+        path = kept(task, place, book)
     except (HomeError, SubmissionError, ManifestError) as error:
         print(f"keep({task!r}): {error}")
         return
     print(f"kept: {path}")
+    print(_state(task, place, book))
     try:
         print(stack.load(path.parent))
     except CompileError as error:
         print(error)
+
+
+def _state(task: str, folder: Path, book: Notebook) -> str:
+    """What the public tests say of a part that was kept; a wrong part is kept as well."""
+    try:
+        result = checked(task, folder, book)
+    except (HomeError, SubmissionError) as error:
+        return f"not checked: {error}"
+    if result.result.status == Status.PASSED:
+        return result.headline
+    return f"{result.headline}. It is kept as it is: check_here({task!r}) says what is wrong."
 
 
 def kept(task: str, folder: Path, book: Notebook) -> Path:

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
-
-import jupytext
-import nbformat
+from typing import Any
 
 from grader import leaks
 from grader.manifest import FILE, load
@@ -35,7 +33,6 @@ BLANK = ("# YOUR CODE HERE", "raise NotImplementedError")
 _LIKE_A_MARKER = re.compile(r"#+\s*(BEGIN|END)[\s_]+(SOLUTION|HIDDEN)", re.IGNORECASE)
 _KINDS = {"grade": bool, "solution": bool, "locked": bool, "task": bool}
 _KEYS = {*_KINDS, "schema_version", "grade_id", "points", "checksum", "cell_type"}
-_jupytext, _nbformat = cast(Any, jupytext), cast(Any, nbformat)  # neither is typed throughout
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _HIDDEN = ("mistakes", "hidden_tests")  # of a task, in the manifest
 _RELEASED = [f.name for f in dataclasses.fields(Task) if f.name not in _HIDDEN]
@@ -91,7 +88,7 @@ def _build(assignment: Assignment, built: Path) -> None:
     folder = assignment.folder
     book = released_notebook(assignment)
     (built / "mystack").mkdir(parents=True)
-    _nbformat.write(book, built / "assignment.ipynb")
+    _library("nbformat").write(book, built / "assignment.ipynb")
     _write(built / FILE, released_manifest(assignment))
     _write(built / "README.md", _readme(assignment))
     _write(built / "mystack" / "README.md", _MYSTACK)
@@ -110,12 +107,17 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
+def _library(name: str) -> Any:
+    """jupytext or nbformat: seconds of import that only who builds a notebook pays."""
+    return importlib.import_module(name)
+
+
 def source_notebook(folder: Path) -> Any:
     """The instructor's notebook: from its text if there is one, as that is what is edited."""
     text = folder / "assignment.py"
     if text.exists():
-        return _jupytext.read(text, fmt="py:percent")
-    return _nbformat.read(folder / "assignment.ipynb", as_version=4)
+        return _library("jupytext").read(text, fmt="py:percent")
+    return _library("nbformat").read(folder / "assignment.ipynb", as_version=4)
 
 
 def released_notebook(assignment: Assignment) -> Any:
@@ -136,8 +138,8 @@ def released_notebook(assignment: Assignment) -> Any:
         raise ReleaseError(assignment.folder, faults)
     made = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
     content = {"cells": cells, "metadata": made, "nbformat": 4, "nbformat_minor": 5}
-    node = _nbformat.from_dict(content)
-    _nbformat.validate(node)
+    node = _library("nbformat").from_dict(content)
+    _library("nbformat").validate(node)
     return node
 
 

@@ -183,9 +183,9 @@ class TaskRun:
     def _none_ran(self, error: Died | StudentRaised) -> list[Row]:
         """The cells themselves failed: every test has that error, or was not run."""
         if isinstance(error, StudentRaised):
-            return [row_of(test, error, self.program) for test in self.tests]
+            return [row_of(test, error, self.program, self.task.withheld) for test in self.tests]
         rest = f"Not run: the cells ended the process ({error.status.value})."
-        first = [row_of(test, error, self.program) for test in self.tests[:1]]
+        first = [row_of(test, error, self.program, self.task.withheld) for test in self.tests[:1]]
         return first + feedback.same_for_all(self.tests[1:], Status.NOT_RUN, rest)
 
     def _start(self) -> set[str]:
@@ -235,7 +235,7 @@ class TaskRun:
 
     def _row(self, test: Test, error: BaseException | None) -> Row:
         if error is None or isinstance(error, feedback.ANSWERS) or self._passes(test):
-            return row_of(test, error, self.program)
+            return row_of(test, error, self.program, self.task.withheld)
         return feedback.broken(test, feedback.trace(error))
 
     def _passes(self, test: Test) -> bool:

@@ -103,14 +103,16 @@ def find_submissions(folder: Path, assignment: str) -> dict[str, Path]:
         raise OrderError(f"{folder}: no such folder of submissions")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        folder = path.is_dir()
-        if path.name.startswith((".", "__")) or (path.suffix in _ASIDE and not folder):
+        inside = path.is_dir()
+        if path.name.startswith((".", "__")) or (path.suffix in _ASIDE and not inside):
             continue
-        student = path.name if folder else path.stem
+        student = path.name if inside else path.stem
         if student in found:
             raise OrderError(f"{student}: two submissions, {found[student].name} and {path.name}")
         if student in RESERVED or len(os.fsencode(student)) > _LONGEST or not student.isprintable():
-            raise OrderError(f"{path.name!r:.60}: no student can be called {student!r:.60}; rename it")
+            raise OrderError(
+                f"{path.name!r:.60}: no student can be called {student!r:.60}; rename it"
+            )
         inner = path / assignment
         found[student] = inner if inner.is_dir() and not path.is_symlink() else path
     if not found:
@@ -150,6 +152,7 @@ def _take_notes(book: Gradebook, assignment: Assignment, order: Order) -> None:
         raise OrderError(f"{order.out} holds results of {known}, not of {assignment.id}")
     book.write_note("assignment", assignment.id)
     book.write_note("title", assignment.title)
+    book.write_note("folder", str(assignment.folder.resolve()))
     if order.policy is not None:
         load_policy(order.policy)
         book.write_note("policy", order.policy.read_text(encoding="utf-8"))

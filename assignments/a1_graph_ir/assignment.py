@@ -15,23 +15,27 @@
 #
 # You write seven parts of the first level of a compiler, and then run them together. Each part has
 # the signature of one extension point of minidlc, so it stands in for the shipped part inside the
-# real compiler: `with mc.use(toposort=order_nodes): …`. The last task compiles a digit classifier
-# with all of them.
+# real compiler: `with mc.use(toposort=order_nodes): …`. In the last task all of them read, check,
+# optimise and interpret a digit classifier.
 #
 # No part is a copy of the shipped one. Each is a variant, and the shipped code fails its tests. Read
 # the rules of a task before the shipped code.
 #
-# How to work: write a function, run its cell, run the check below it. A check shows each public test,
-# for a failure the input, what was expected and what you gave, and one hint. It runs your code in a
-# process of its own and stops it at a deadline. Hidden tests follow after you hand in; every rule
-# that they ask for is stated here.
+# How to work: write a function, run its cell, run the check below it. A check lists each public
+# test. For the first failure it shows the input, what was expected and what you gave, and then one
+# hint. It runs your code in a process of its own and stops it at a deadline. Hidden tests follow
+# after you hand in; every rule that they ask for is stated here.
 #
 # Values (`Input`, `Constant`, `Node`) compare by identity and may be keys of dicts and members of sets.
 # All errors are made alike: `VerifyError(message, code="MDLC0402", notes=["…", "…"])`.
 #
-# Helper functions of your own may stand in the same cell or in cells of their own. A task may use
-# anything of minidlc but the parts that its text names as withheld: those are not there when your
-# work is graded.
+# Helper functions of your own may stand in the same cell or in cells of their own. Give every
+# helper a name of its own: task 1.8 runs all cells one after another, and of two functions `reads`
+# the later one then serves both tasks. A cell that does not run, by a syntax error for example,
+# stops all of 1.8.
+#
+# A task may use anything of minidlc but the parts that its text names as withheld: those are not
+# there when your work is graded.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 import numpy as np
@@ -54,7 +58,7 @@ def bytes_of(value):
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-1", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.1 · A type rule with broadcasting
 #
-# *10 points · about 45 minutes*
+# *10 points · about 45 minutes · lesson 02, 'The type of a result'*
 #
 # Every node gets its type the moment it is built, from the type rule of its op. The shipped rule of
 # `add` wants equal element types, and it stops at the first axis that does not fit. Yours mixes
@@ -77,8 +81,8 @@ def bytes_of(value):
 # | a float and an integer | the float, however narrow | i64, f16 → f16 |
 # | f16 and bf16 | f32: neither holds the other's values | |
 # | two of the same kind | the wider one | f16, f64 → f64 |
+# | u64 and a signed type: 128 bits would be needed | none: a fault | u64, i64 |
 # | signed of s bits and unsigned of u bits | signed of max(s, 2u) bits | u8, i8 → i16; u8, i32 → i32 |
-# | the same, where that would be 128 bits | none: a fault | u64, i64 |
 #
 # **Shape.** Shapes are aligned at the right. An axis that only one input has keeps its size. Where
 # both have the axis, with sizes p and q:
@@ -160,7 +164,7 @@ grader.check_here("1.1")
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-2", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.2 · A topological order that saves memory
 #
-# *15 points · about 75 minutes*
+# *15 points · about 75 minutes · lesson 02, 'In which order?'*
 #
 # Nodes have to run after what they read. That leaves many orders, and they differ in memory: a large
 # array that is made early lies there until somebody reads it. The shipped order is a plain
@@ -184,6 +188,8 @@ grader.check_here("1.1")
 # - **Cycle.** If the needed nodes have a cycle, raise `VerifyError` with code `MDLC0402`. Its message
 #   names a node of the cycle in single quotes, and no node that is not on a cycle.
 # - **Depth.** A chain of 3,000 nodes must pass. Python allows about 1,000 calls inside each other.
+#   **Width** stays small: in the tests fewer than 50 nodes are ready at a time, so you may look
+#   through all of them at each step.
 #
 # **Example.** `a` has 50 elements of 4 bytes, `b` and `y` have 100, `s` has one:
 # ```
@@ -252,7 +258,7 @@ grader.check_here("1.2")
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-3", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.3 · A verifier that reports everything
 #
-# *15 points · about 60 minutes*
+# *15 points · about 60 minutes · lesson 03, 'A verifier'*
 #
 # A verifier runs after every pass and says which invariant a graph breaks. The shipped one stops at
 # the first fault. Whoever debugs a pass wants the whole list, in the order of the graph. Yours
@@ -354,7 +360,7 @@ grader.check_here("1.3")
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-4", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.4 · An interpreter that forgets
 #
-# *12 points · about 60 minutes*
+# *12 points · about 60 minutes · lesson 02, 'Running it'*
 #
 # The interpreter is the meaning of a graph: everything faster is compared with it. The shipped one
 # runs every node. Yours runs only what the outputs need, forgets each array after its last use, says
@@ -449,6 +455,8 @@ grader.check_here("1.4")
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-5", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.5 · A parser for one construct
 #
+# *12 points · about 60 minutes · lesson 03, 'Plug yours in'*
+#
 # Graph text says one op per line. That is easy for a program and slow for a person:
 # `relu(x @ w + b)` takes three lines. Extend the parser so that a line may hold a whole expression.
 # Yours runs at the point `parse`; the shipped parser calls this text an error (MDLC0314).
@@ -477,16 +485,21 @@ grader.check_here("1.4")
 #    is up to you: tests compare graphs without names.
 # 5. **Errors of your own.** A piece that is not in the table (`x[0]`, `x < y`, `x // y`, `2.0`,
 #    `+x`, `*x`, `const(…)` inside an expression) is `ParseError` with code `MDLC0314`, at the file,
-#    line and column where the piece begins. The column counts characters from 1. Of nested pieces
-#    the outermost is reported; of several, the first one met when evaluating.
+#    line and column where the piece begins. So are `2.0` and `const(…)` as an item of `return`. The
+#    column counts characters from 1. Of nested pieces the outermost is reported; of several, the
+#    first one met when evaluating. In `softmax(x, -1)` it is the `1`: a `-a` is in the table.
 # 6. **All other errors are the shipped parser's**, with the same code and **the line of the text
-#    that was given** (the column too, on lines without expressions).
+#    that was given** (the column too, on lines without expressions). The line that the message quotes
+#    may be one that you rewrote. Where a text has an error of rule 5 and another one, either may be
+#    reported.
 #
 # A right side that is a bare name (`y = x`) applies no op: it stays the shipped parser's error.
 #
 # Everything else is left to the shipped parser: `const`, types, `a, b = topk(…)`, nested `def`s
 # (their lines may hold expressions as well), several statements on a line, comments. An expression
-# stands on one line. Names may have letters outside ASCII.
+# stands on one line. Names may have letters outside ASCII. Lines are Python's: only `\n`, `\r\n`
+# and `\r` end one. A form feed or U+2028 in a comment does not, though `str.splitlines` takes it
+# for an end.
 #
 # ```python
 # text = """
@@ -602,6 +615,8 @@ grader.check_here("1.5")
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-6", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.6 · Tracing with guards
 #
+# *14 points · about 75 minutes · lesson 04, 'What a graph relies on'*
+#
 # Tracing runs a Python function once, on stand-ins for its tensors, and keeps the ops as a graph.
 # That graph is right as long as everything that Python looked at stays as it was: element types,
 # ranks, sizes, and numbers such as a global `SCALE`. What a graph relies on is called its
@@ -624,7 +639,8 @@ grader.check_here("1.5")
 # 2. for each name that `fn` reads from outside, sorted: its `repr` (`SCALE value`). Read are the
 #    names in `fn.__code__.co_names` that are in `fn.__globals__`, and the closure's names
 #    `fn.__code__.co_freevars`. Of their values only Python values count: `bool`, `int`, `float`,
-#    `str`, `None`, and tuples.
+#    `str`, `None`, and tuples. `co_names` holds the names of attributes too: a global `shape` is a
+#    guard of every `fn` that says `x.shape`. That is one guard too many at times, never one too few.
 #
 # `repr` tells `1`, `1.0` and `True` apart, and `0.0` from `-0.0`.
 #
@@ -649,7 +665,8 @@ grader.check_here("1.5")
 # If tracing with the types as they are raises, the error passes and the cache keeps the entries it
 # had.
 #
-# **Reason** of an entry:
+# **Reason** of an entry. Which call a reason compares with is a choice: lesson 04 takes the call
+# before, `mc.jit` the most similar graph. Here it is *old*, or else the last entry:
 #
 # - `first call` if the function had no entry;
 # - else, if there is an *old*: each place that does not stay, `x axis 0: 4 → 5`, joined by `; ` (an
@@ -785,6 +802,8 @@ grader.check_here("1.6")
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-7", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.7 · An op whose attribute became an input
 #
+# *10 points · about 60 minutes · lesson 05, 'Opsets'*
+#
 # ONNX grows by opsets. `Reshape` had its target as the attribute `shape` until opset 4; since opset
 # 5 it is a second input, so that a model can compute it. Exporters mix both up, and files in the
 # wild hold either form under any opset number. The shipped importer refuses what the number does
@@ -812,6 +831,10 @@ grader.check_here("1.6")
 # A -1 takes what is left. **Copied sizes cancel**: multiply the sizes of `x` that were not copied,
 # divide by the sizes in the target that are numbers of its own (not copied, not -1). If that does
 # not come out even, the node is refused (`MDLC0115`; the type rule of `reshape` does it for you).
+# **Without a -1** copied sizes cancel as well: if a size is copied, the sizes of `x` that were not
+# copied must be numbers, and multiply to as much as the target's own numbers. Else `MDLC0115`. The
+# type rule cannot see this one: for `f32["N", 6]` and `[0, 2]` it takes `(-1, 2)`, and the result has
+# 3N rows instead of N.
 #
 # **The node.** Return `reshape(x, shape=…)` in which every size that can be known stands as a
 # number. A size is not known if it is the copy of an open size (a symbol such as `"N"`), or a -1 to
@@ -825,6 +848,7 @@ grader.check_here("1.6")
 # | `f32["N", 6, 4]` | `[0, -1, 3]` | `(-1, 8, 3)` | N is copied and cancels; N is the only size not known |
 # | `f32["N", 6, 4]` | `[-1, 24]` | `(-1, 24)` | N is left for the -1 |
 # | `f32[0, 3]` | `[0, -1]` | `(0, 3)` | the copied 0 cancels |
+# | `f32["N", 6]` | `[0, 2]` | refused | N cancels; 6 is not 2 |
 # | `f32["N", "M"]` | `[0, -1]` | refused | two are not known |
 #
 # Worth knowing: `node.has("shape")` and `node.attr_ints("shape")`, `node.attr_int("allowzero", 0)`
@@ -864,9 +888,12 @@ def import_reshape(node, x, shape=None):
             raise node.wrong(f"shape {target} copies size {place} of {x.type}")
         sizes[place] = x.type.shape[place]
     left = [size for place, size in enumerate(x.type.shape) if place not in copied]
-    if -1 in target and all(isinstance(size, int) for size in left):
-        own = math.prod(n for p, n in enumerate(target) if p not in copied and n != -1)
+    own = math.prod(n for p, n in enumerate(target) if p not in copied and n != -1)
+    known = all(isinstance(size, int) for size in left)
+    if -1 in target and known:
         sizes[target.index(-1)] = math.prod(left) // own  # a remainder the type rule refuses
+    if -1 not in target and copied and not (known and math.prod(left) == own):
+        raise node.wrong(f"shape {target} does not take what is left of {x.type}")
     numbers = tuple(size if isinstance(size, int) else -1 for size in sizes)
     if numbers.count(-1) > 1:
         raise node.unsupported(f"Reshape leaves two sizes open: {target}")
@@ -901,6 +928,8 @@ grader.check_here("1.7")
 
 # %% [markdown] nbgrader={"grade": false, "grade_id": "text-1-8", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # ## 1.8 · All parts together
+#
+# *12 points · about 30 minutes · lesson 02, 'Plug yours in'*
 #
 # Nothing to write here. Your seven parts run together, in one run of the compiler:
 #

@@ -130,6 +130,7 @@ GLUE["1.3"] = run_1_3
 Meaning = Callable[..., Any]
 BROKEN: dict[str, Callable[[Meaning], Meaning]] = {  # what a test can do to the meaning of an op
     "element": lambda f: lambda op, *arrays: f(op, *arrays).astype(np.float16),
+    "kind": lambda f: lambda op, *arrays: f(op, *arrays).astype(np.int32),
     "shape": lambda f: lambda op, *arrays: f(op, *arrays)[None],
     "size": lambda f: lambda op, *arrays: f(op, *arrays)[1:],
     "twice": lambda f: lambda op, *arrays: (f(op, *arrays),) * 2,
@@ -149,10 +150,11 @@ def run_1_4(
     plugged: bool = False,
     watched: bool = True,
 ) -> object:
-    """Give {"outputs", "seen", "kept", "own"}: what came out, and how arrays were dealt with.
+    """Give {"outputs", "seen", "kept", "own", "made"}: what came out, and how arrays were used.
 
     "seen" is what the observer heard; "own" says which outputs are new arrays; "kept" has a row for
-    each call of the observer: the results that still existed then, numbered as they were made.
+    each call of the observer: the results that still existed then, numbered as they were made;
+    "made" is how many `evaluate` made.
     `broken` {op: how} replaces the meaning of an op; `plugged`: called by `mc.interpret`;
     `watched`: with an observer.
     """
@@ -188,7 +190,7 @@ def run_1_4(
             outputs = function(graph, inputs)
     given = inputs.values() if isinstance(inputs, dict) else inputs
     own = owned(outputs, [*given, *(c.array for c in graph.constants)])
-    return {"outputs": list(outputs), "seen": seen, "kept": kept, "own": own}
+    return {"outputs": list(outputs), "seen": seen, "kept": kept, "own": own, "made": len(made)}
 
 
 def owned(outputs: Sequence[Any], others: Sequence[Any]) -> list[bool]:

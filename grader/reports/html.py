@@ -8,21 +8,29 @@ students. The class page, for the instructor, also holds the details of hidden t
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 
 import minidlc as mc
 from grader.files import put
 from grader.model import Result, Row, Status, TaskResult
-from grader.reports.klass import Class, Roster, file_name, number
+from grader.reports.klass import Class, Roster, date, file_name, grouped, number
 from minidlc.support.errors import CompileError
 
 BINS = 10  # of the distribution
 MARKS = {Status.PASSED: "✓", Status.NOT_RUN: "–", Status.MISSING: "–", Status.GRADER_ERROR: "!"}
+
+
+def _code(value: str) -> Markup:
+    """What stands between backticks in typewriter letters."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(value))))
+
 
 _pages = Environment(
     loader=PackageLoader("grader.reports"),
@@ -32,6 +40,8 @@ _pages = Environment(
     lstrip_blocks=True,
 )
 _pages.filters["points"] = number
+_pages.filters["date"] = date
+_pages.filters["code"] = _code
 
 
 def write(klass: Class, out: Path, roster: Roster | None = None) -> list[Path]:
@@ -48,7 +58,12 @@ def student_page(klass: Class, result: Result) -> str:
     """What one student may see."""
     template = _pages.get_template("student.html")
     return template.render(
-        klass=klass, result=result, picture=picture, mark=_mark, passed=Status.PASSED
+        klass=klass,
+        result=result,
+        picture=picture,
+        mark=_mark,
+        grouped=grouped,
+        passed=Status.PASSED,
     )
 
 
@@ -98,8 +113,35 @@ def class_page(klass: Class) -> str:
         mean=statistics.fmean(scores) if scores else 0.0,
         bins=distribution(scores, klass.out_of),
         tasks=task_rows(counted),
-        passed=Status.PASSED,
+        private=[(r, found) for r in klass.results if (found := hidden_failures(r))],
     )
+
+
+@dataclass(frozen=True)
+class HiddenFailures:
+    """The hidden tests of a task that a student's code did not pass, with their details."""
+
+    id: str
+    title: str
+    rows: tuple[Row, ...]
+
+    @property
+    def failed(self) -> int:
+        """How many."""
+        return len(self.rows)
+
+
+def hidden_failures(result: Result) -> list[HiddenFailures]:
+    """Of one student, by task; tasks without any are left out."""
+    found = [
+        HiddenFailures(
+            task.id,
+            task.title,
+            tuple(row for row in task.rows if row.private and row.status != Status.PASSED),
+        )
+        for task in result.tasks
+    ]
+    return [task for task in found if task.rows]
 
 
 def distribution(scores: list[float], out_of: float) -> list[Bin]:
@@ -118,17 +160,18 @@ def task_rows(results: list[Result]) -> list[TaskRow]:
     rows: list[TaskRow] = []
     for id in dict.fromkeys(task.id for result in results for task in result.tasks):
         same = [task for result in results for task in result.tasks if task.id == id]
-        seen = Counter(
-            (row.claim or row.test, _seen(row))
-            for task in same
-            for row in task.rows
-            if row.status not in (Status.PASSED, Status.NOT_RUN)
-        )
+        seen = Counter(what for task in same for what in _failures(task))
         common = sorted(seen.items(), key=lambda item: (-item[1], item[0]))[:5]
         full = sum(task.earned == task.points for task in same)
         mean = statistics.fmean(task.earned for task in same)
         rows.append(TaskRow(same[0], mean, full, [(*what, n) for what, n in common]))
     return rows
+
+
+def _failures(task: TaskResult) -> set[tuple[str, str]]:
+    """Claim and what was seen, of one student: each once, however many cases failed."""
+    ended = (Status.PASSED, Status.NOT_RUN)
+    return {(row.claim or row.test, _seen(row)) for row in task.rows if row.status not in ended}
 
 
 def _seen(row: Row) -> str:

@@ -13,10 +13,15 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from grader.model import Result, Row, Status, TaskResult
 
+_MONTHS = (  # not strftime's, which are in the language of the machine
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -103,11 +108,12 @@ def summary(task: TaskResult) -> str:
 
 def feedback(task: TaskResult, lines: int = 30) -> list[str]:
     """What a student reads of one task: what is right first, then what is not; no hidden values."""
-    good = [row for row in task.rows if row.status == Status.PASSED]
-    bad = [row for row in task.rows if row.status != Status.PASSED]
-    text = [f"✓ {row.claim or row.test}" for row in good]
-    for row in bad:
-        text += row_lines(row)
+    groups = grouped(task.rows)
+    good = [group for group in groups if group.first.status == Status.PASSED]
+    bad = [group for group in groups if group.first.status != Status.PASSED]
+    text = [f"✓ {group.claim}" for group in good]
+    for group in bad:
+        text += group.lines()
     hint = [f"hint: {task.hint}"] if bad and task.hint else []
     room = lines - len(hint)
     if len(text) > room:
@@ -115,11 +121,49 @@ def feedback(task: TaskResult, lines: int = 30) -> list[str]:
     return text + hint
 
 
-def row_lines(row: Row) -> list[str]:
-    """One test that did not pass."""
-    lines = [f"✗ {row.claim or row.test} ({row.status})"]
-    if row.sentence:
-        lines.append(f"    {row.sentence}")
-    lines += [f"    {frame}" for frame in row.frames]
-    lines += [f"    {line}" for line in row.details.splitlines()]
-    return lines
+@dataclass(frozen=True)
+class Group:
+    """Rows that say the same: cases of one parametrised test."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def first(self) -> Row:
+        """The one that is shown."""
+        return self.rows[0]
+
+    @property
+    def claim(self) -> str:
+        """'Ties. [two roots]', 'Ties. (3 cases)'; cases of hidden tests are not named."""
+        claim = self.first.claim or self.first.test.partition("[")[0]
+        if len(self.rows) > 1:
+            return f"{claim} ({len(self.rows)} cases)"
+        _, _, case = self.first.test.partition("[")
+        named = case and self.first.public and self.first.status != Status.PASSED
+        return f"{claim} [{case}" if named else claim
+
+    def lines(self) -> list[str]:
+        """One test that did not pass: the claim, what was seen, the details."""
+        row = self.first
+        seen = [row.sentence, *row.frames, *row.details.splitlines()]
+        return [f"✗ {self.claim} ({row.status})", *(f"    {line}" for line in seen if line)]
+
+
+def grouped(rows: Iterable[Row]) -> list[Group]:
+    """Rows of one test with the same outcome are one group; the order is that of the first."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        said = () if row.status == Status.PASSED else (row.sentence, row.frames, row.details)
+        key = (row.claim or row.test.partition("[")[0], row.public, row.status, said)
+        groups.setdefault(key, []).append(row)
+    return [Group(tuple(group)) for group in groups.values()]
+
+
+def date(iso: str) -> str:
+    """'30 November 2026, 12:00 UTC' of ISO 8601; any other text as it is."""
+    try:
+        time = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    zone = f" {time.tzname()}" if time.tzinfo else ""
+    return f"{time.day} {_MONTHS[time.month - 1]} {time.year}, {time:%H:%M}{zone}"

@@ -20,6 +20,8 @@ from grader.release import release
 from grader.tests.authoring import CLOSEST, HIDDEN_3, PUBLIC_1, RIGHT_1, WRONG_1, make
 from grader.workers import overlay_folder
 
+pytestmark = pytest.mark.long
+
 LOW = Bars(wrong=1, right=1, mutants=3)
 
 

@@ -14,7 +14,10 @@ from grader.model import Status, result_from_json
 from grader.notebook import instructor
 from grader.tests.threads import TOY, toy_overlays
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="sandboxes need fork")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="sandboxes need fork"),
+]
 OWN = instructor(TOY)
 BLANK = "def twice(x):\n    raise NotImplementedError\n"
 

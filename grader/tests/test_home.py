@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import nbclient
@@ -15,12 +16,14 @@ import pytest
 
 import grader
 import minidlc as mc
-from grader.home import Checked, HomeError, checked, history, kept
+from grader.home import Checked, HomeError, _state, checked, history, kept
 from grader.model import Row, Status, Task, TaskResult
 from grader.plain import PlainWorkers
 from grader.release import release
 from grader.tests.authoring import CLOSEST, ORDER, SETUP, WRONG_2, make
 from minidlc import stack
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +151,41 @@ def test_cases_of_one_test_are_one_line() -> None:
     lines = Checked(task, TaskResult("1.2", "Order", 6, rows, 3)).lines()
     assert lines[0] == "1.2 Order: all 4 public tests pass"
     assert lines[2] == "  ✓ Right. (4 cases)"
+
+
+def test_equal_failures_are_one_line_and_others_name_their_case() -> None:
+    same = [Row(f"test[{i}]", True, Status.ERROR, claim="It ends.", sentence="No.") for i in "ab"]
+    other = Row("test[c d]", True, Status.ERROR, claim="It ends.", sentence="Late.")
+    task = Task("1.2", "Order", "order", 6, 10, 1, "order", "02")
+    lines = Checked(task, TaskResult("1.2", "Order", 6, (*same, other), 3)).lines()
+    assert lines[2:6] == [
+        "  ✗ It ends. (2 cases) (error)",
+        "      No.",
+        "  ✗ It ends. [c d] (error)",
+        "      Late.",
+    ]
+
+
+def test_what_is_no_function_is_said_once(home: Path) -> None:
+    with pytest.raises(HomeError, match="order is not a function"):
+        checked("1.2", home, history(["", SETUP, "order = 3"]))
+
+
+def test_the_page_hangs_and_colours(home: Path) -> None:
+    result = many(1, 3)
+    result = replace(result, result=replace(result.result, hint="Take `a < b` first."))
+    page = result._repr_mimebundle_()["text/html"]
+    assert '<code style="font-family:monospace">a &lt; b</code>' in page
+    assert page.count("<pre") == 2  # the details, and what it printed
+    assert "No.\nline 0\nline 1\nline 2</pre>" in page
+    assert page.count("<b style") == 3  # defined, right, wrong
+
+
+def test_keep_says_that_a_part_is_wrong(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for cell, said in ((WRONG_2, "does not pass yet. It is kept as it is"), (ORDER, "test passes")):
+        assert said in _state("1.2", home, history(["", SETUP, cell]))
+    grader.keep("1.2", home)  # the blank one, from the notebook file
+    assert "the public test does not pass yet. It is kept" in capsys.readouterr().out
 
 
 def test_many_right_tests_leave_room_for_the_wrong_one() -> None:

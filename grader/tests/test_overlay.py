@@ -13,6 +13,8 @@ import grader.overlay as overlay_module
 from grader.overlay import OverlayError, build_overlay, without
 from grader.tests.sandboxes import whole_overlay
 
+pytestmark = pytest.mark.long
+
 TEXT = '''"""Module."""
 import math
 

@@ -9,10 +9,10 @@ import minidlc as mc
 from grader import expect, feedback
 from grader.collect import Test
 from grader.manifest import load
-from grader.model import Status
+from grader.model import Row, Status
 from grader.program import Program
 from grader.runner import TaskRun, rng_of
-from grader.student import Died
+from grader.student import Died, StudentRaised
 from grader.tests.threads import TOY, ThreadProcess, ThreadWorkers
 
 TASK = load(TOY).task("9.1")
@@ -93,6 +93,11 @@ def test_neither_class_nor_frames_carry_a_hidden_input_out():
     assert "417" not in str(dataclasses.replace(secret, private=""))
 
 
+def test_no_text_names_a_folder_of_the_run():
+    said = "/tmp/grader-p1bx1hel/overlay-2ffc9d94b0d64ba7/grader/serve.py:40 in f at 0x7f00aa"
+    assert feedback.clean(said) == "grader/serve.py:40 in f at 0x…"
+
+
 def test_lines_of_a_hidden_test_spell_nothing():
     source = "def a(): b()\ndef b(): raise ValueError\ndef twice(x): a()\n"
     shown, secret = run(source, public, hidden).rows
@@ -103,9 +108,48 @@ def test_lines_of_a_hidden_test_spell_nothing():
 def test_several_failures_are_shown_and_a_hint_that_fits():
     wrong = run("def twice(x):\n    return 6\n", public, hidden, hidden)
     assert [row.status for row in wrong.rows] == ["passed", "failed", "failed"]
-    assert wrong.hint == "Add it to itself. (section 01 Numbers)"
+    assert wrong.hint == "return x + x (section 01 Numbers)"  # one claim is left
     assert run("def twice(x): pass", hidden).hint.startswith("What is twice 3?")
     assert wrong.earned == round(4 / 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "hint"), [(0, 1, 0), (9, 1, 2), (9, 2, 1), (9, 3, 0), (1, 8, 0)]
+)
+def test_the_fewer_claims_fail_the_more_the_hint_says(right, wrong, hint):
+    rows = [Row(f"r{i}", True, Status.PASSED, claim=f"Right {i}.") for i in range(right)]
+    cases = [(claim, case) for claim in range(wrong) for case in range(5)]
+    rows += [Row(f"w[{c}]", True, Status.FAILED, claim=f"Wrong {w}.") for w, c in cases]
+    assert feedback.hint_for(TASK, rows).startswith(TASK.hints[hint])
+
+
+def test_a_withheld_part_is_named_and_nothing_else():
+    part = "minidlc.graph.graph:toposort"
+    task = dataclasses.replace(TASK, withheld=(part, "minidlc.graph.verify"))
+    raises = "def twice(x):\n    raise NotImplementedError('withheld: {} is for you to write')\n"
+    said = f": {part} is withheld, it is for you to write."
+    for name, sentence in (
+        (part, said),
+        ("minidlc.graph.verify:check", said.replace(part, "minidlc.graph.verify")),
+        (part + "_417", "."),
+        ("417", "."),
+    ):
+        shown, secret = run(raises.format(name), public, hidden, task=task).rows
+        assert name in shown.sentence
+        assert secret.sentence == f"Your code raised NotImplementedError{sentence}"
+
+
+def test_frames_of_the_grader_are_not_shown():
+    notes = ("it is called so\n/x/overlay-2f/grader/serve.py:40 in f: return g()\n<cell>:3 in g",)
+    raised = StudentRaised("OptionError", "No.", notes=notes)
+    test = Test("t", True, public, {}, (), 1.0, "A claim.")
+    row = feedback.row_of(test, raised, program(RIGHT))
+    assert row.details == "it is called so\n<cell>:3 in g"
+
+
+def test_types_are_shown_as_a_graph_text_has_them():
+    assert feedback.text_of([mc.f32["N", 4], mc.i8]) == '[f32["N", 4], i8]'
+    assert feedback.text_of(mc.f32["N", 4].shape) == "(N, 4)"
 
 
 def test_a_plain_assertion_says_what_does_not_hold(tmp_path):

@@ -21,6 +21,8 @@ from grader.tests.sandboxes import (
     started,
 )
 
+pytestmark = pytest.mark.long
+
 
 def test_a_call(server: ForkServer) -> None:
     worker = started(server, "def f(x):\n    print('seen')\n    return x + 1")

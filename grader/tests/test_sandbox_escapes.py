@@ -26,6 +26,8 @@ from grader.tests.sandboxes import (
     started,
 )
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[2]
 
 

@@ -13,6 +13,8 @@ from grader.sandbox import ForkServer, Isolation, Limits
 from grader.student import Died, StudentRaised
 from grader.tests.sandboxes import run, server_at, started
 
+pytestmark = pytest.mark.long
+
 FRAME = r"""
 import json, os, struct, sys, time
 frame = sys._getframe()

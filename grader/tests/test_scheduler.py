@@ -24,7 +24,10 @@ from grader.sandbox import Isolation, best
 from grader.scheduler import Order, OrderError, find_submissions, grade, lines_of
 from grader.tests.threads import TOY, toy_overlays
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="sandboxes need fork")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="sandboxes need fork"),
+]
 BOOK = json.loads((TOY / "assignment.ipynb").read_text(encoding="utf-8"))
 SQUARE = "def twice(x):\n    return x * x\n"
 HANGS = "def twice(x):\n    while True: pass\n"
@@ -220,7 +223,7 @@ def test_submissions_are_files_and_folders(tmp_path):
 @pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\udcffb"])
 def test_a_name_that_no_file_can_have(name, tmp_path):
     (tmp_path / name).mkdir()
-    with pytest.raises(OrderError, match="no student can be called .* rename it"):
+    with pytest.raises(OrderError, match=r"no student can be called .* rename it"):
         find_submissions(tmp_path, "a1")
 
 

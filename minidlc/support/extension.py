@@ -30,7 +30,7 @@ from minidlc.support.errors import CompileError, OptionError, nearest
 from minidlc.support.locations import PyLoc
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SHOWN_FRAMES = 8  # of an override that raised
+_SHOWN_LINES = 8  # of an override that raised
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,12 @@ def dispatch(name: str, default: F) -> F | Callable[..., Any]:
 
 def _failed(name: str, function: Callable[..., Any], e: Exception) -> OptionError:
     """The error for an override that raised: whose fault it is, and the lines that led there."""
-    frames = traceback.extract_tb(e.__traceback__)[1:][-_SHOWN_FRAMES:]
     point = _point(name)
     notes = [f"it is called as {name}{point.signature}"] if point else []
-    notes += [f"{f.filename}:{f.lineno} in {f.name}: {f.line}" for f in frames]
+    frames = traceback.extract_tb(e.__traceback__)[1:]
+    lines = Counter(f"{PyLoc(f.filename, f.lineno or 0)} in {f.name}: {f.line}" for f in frames)
+    shown = list(lines.items())[-_SHOWN_LINES:]  # a recursion is a line or two, many times
+    notes += [line if n == 1 else f"{line} … {n} times" for line, n in shown]
     return OptionError(
         f"the override of {name!r} failed: {type(e).__name__}: {e}",
         loc=_where(function),

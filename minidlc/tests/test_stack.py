@@ -126,9 +126,41 @@ def test_doctor_says_what_is_own_and_runs_it(folder: Path) -> None:
     assert doctor(Console(file=text, width=200), folder)
     said = text.getvalue()
     assert "2 of 3 parts are your own" in said
-    assert (
-        "kernel with your parts: right; called while it compiled: type_rule.relu, toposort" in said
-    )
+    assert "digit classifier with your parts: right, compiled and interpreted" in said
+    assert "your parts that ran: type_rule.relu, toposort\n" in said
+    assert "did not run" not in said
+
+
+@pytest.mark.llvm
+def test_doctor_runs_what_the_kernel_does_not_need(folder: Path) -> None:
+    from minidlc.doctor import doctor
+
+    parts = {
+        "interpret": "(graph, inputs): return mc.interpret(graph, inputs)",
+        "parse": "(text, weights, file): return mc.parse(text, weights, file=file)",
+        "trace": "(fn, types): return mc.trace(fn, **types)",
+        "verify": "(graph): return mc.verify(graph)",
+        "type_rule.add": "(op, a, b): return op.type_rule(a, b)",
+    }
+    for number, (point, text) in enumerate(parts.items(), 1):
+        how = f"import minidlc as mc\n\ndef part{text}\n\nPARTS = {{{point!r}: part}}\n"
+        write(folder, f"part_1_{number}.py", how)
+    out = io.StringIO()
+    assert doctor(Console(file=out, width=200), folder), out.getvalue()
+    (ran,) = [line for line in out.getvalue().splitlines() if "your parts that ran" in line]
+    assert parts.keys() < set(ran.partition(": ")[2].split(", "))
+
+
+@pytest.mark.llvm
+def test_doctor_names_the_part_to_look_at(folder: Path) -> None:
+    from minidlc.doctor import doctor
+
+    write(folder, "part_1_10.py", ORDER.replace("toposort(outputs)", "toposort(outputs)[1:]"))
+    text = io.StringIO()
+    assert not doctor(Console(file=text, width=200), folder)
+    assert "to look at: part_1_10.py (fails also without your other parts)" in text.getvalue()
+    assert "MDLC0404" in text.getvalue()
+    assert "-->" not in text.getvalue()
 
 
 @pytest.mark.llvm

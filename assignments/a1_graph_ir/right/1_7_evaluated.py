@@ -55,6 +55,10 @@ def import_reshape(node, x, shape=None):
             new[wanted.index(-1)] = total // rest
         else:
             new[wanted.index(-1)] = None
+    elif copies:
+        total = product([size for p, size in enumerate(old) if p not in copies])
+        if total != product([size for p, size in enumerate(wanted) if p not in copies]):
+            raise node.wrong(f"{total} elements are left")
     if sum(not isinstance(size, int) for size in new) > 1:
         raise node.unsupported(f"Reshape leaves two sizes open: {wanted}")
     return apply("reshape", x, shape=[size if isinstance(size, int) else -1 for size in new])

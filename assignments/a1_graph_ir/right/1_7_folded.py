@@ -50,6 +50,8 @@ def resolve(node, old, target):
     known = all(type(size) is int for size in left)
     if None in new and known and prod(left) % own:
         raise node.wrong("the elements do not fill the target")
+    if None not in new and left != list(old) and not (known and prod(left) == own):
+        raise node.wrong("copied sizes do not cancel")
     new = [prod(left) // own if size is None and known else size for size in new]
     open_places = [place for place, size in enumerate(new) if type(size) is not int]
     if len(open_places) > 1:

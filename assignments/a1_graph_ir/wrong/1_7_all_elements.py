@@ -30,6 +30,11 @@ def import_reshape(node, x, shape=None):
         sizes[target.index(-1)] = math.prod(left) // max(
             own, 1
         )  # a remainder the type rule refuses
+    rest = [size for place, size in enumerate(x.type.shape) if place not in copied]
+    given = [n for p, n in enumerate(target) if p not in copied]
+    numeric = all(isinstance(size, int) for size in rest)
+    if -1 not in target and copied and not (numeric and math.prod(rest) == math.prod(given)):
+        raise node.wrong(f"shape {target} does not take what is left of {x.type}")
     numbers = tuple(size if isinstance(size, int) else -1 for size in sizes)
     if numbers.count(-1) > 1:
         raise node.unsupported(f"Reshape leaves two sizes open: {target}")

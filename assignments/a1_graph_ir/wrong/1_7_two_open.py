@@ -28,6 +28,10 @@ def import_reshape(node, x, shape=None):
     if -1 in target and all(isinstance(size, int) for size in left):
         own = math.prod(n for p, n in enumerate(target) if p not in copied and n != -1)
         sizes[target.index(-1)] = math.prod(left) // own  # a remainder the type rule refuses
+    own = math.prod(n for p, n in enumerate(target) if p not in copied and n != -1)
+    known = all(isinstance(size, int) for size in left)
+    if -1 not in target and copied and not (known and math.prod(left) == own):
+        raise node.wrong(f"shape {target} does not take what is left of {x.type}")
     numbers = tuple(size if isinstance(size, int) else -1 for size in sizes)
     return apply("reshape", x, shape=numbers)
 

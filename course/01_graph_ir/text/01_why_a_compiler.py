@@ -82,6 +82,11 @@ lesson.table(
 )  # fmt: skip
 
 # %% [markdown]
+# *Constant folding* computes now what is known now. *CSE*, common subexpression elimination, computes
+# equal things once. *Dead code* is what nobody reads. Fusion and tiling come further down. A *layout*
+# is the order in which the elements of a tensor lie in memory, and a *gradient* is what training needs
+# (chapters 2 and 3).
+#
 # Enough claims. We build the left column, and let it compile the net.
 #
 # ## Build it from nothing
@@ -244,7 +249,8 @@ def turn(w, variable, stop, body, blocks):
     w.b.position_at_end(inside)
     for s in body:
         statement(w, s)
-    i.add_incoming(w.b.add(i, I64(1), flags=["nsw"]), w.b.block)
+    following = w.b.add(i, I64(1), flags=["nsw"])  # no signed wrap: i never passes the largest int
+    i.add_incoming(following, w.b.block)
     w.b.branch(head)
     w.b.position_at_end(after)
 
@@ -288,9 +294,10 @@ print(to_llvm(RELU).replace('"', "").partition("\n\n")[2].rstrip())
 
 # %% [markdown]
 # That is our front end: from loops to LLVM IR. Look for the row position, `mul` by 784, and for the
-# two heads.
+# two heads. `phi` stands in a head and says what the loop variable is: one value when we come from
+# before the loop, another one after a turn.
 #
-# ### LLVM -O3
+# ## LLVM -O3
 #
 # Now LLVM takes over: its full list of optimisations, and then machine code. So that you count what
 # we counted, we first compile for a **machine on paper**: an x86-64 processor of 2013, Haswell. It has
@@ -328,7 +335,8 @@ text = to_llvm(RELU, noalias=True)
 print(text.count("\n"), "lines in,", o3(text).count("\n"), "lines out")
 
 # %% [markdown]
-# Optimising has made the program longer, not shorter. What matters is the **inner loop**: there the time goes. It is the block that jumps back to itself.
+# Optimising has made the program longer, not shorter. What matters is the **inner loop**: there the
+# time goes. It is the block that jumps back to itself.
 
 
 # %%
@@ -354,9 +362,9 @@ loops = inner_loops(o3(to_llvm(RELU, noalias=True)))
 print(f"{len(loops)} inner loops; the first begins\n\n" + "\n".join(loops[0].split("\n")[:21]))
 
 # %% [markdown]
-# `<8 x float>`: LLVM has rewritten our loop to work on eight floats at a time, four times a turn, and it
-# wrote out the outer loop as well, row by row. This it does very well. Nobody writes a better ReLU by
-# hand.
+# `<8 x float>`: LLVM has rewritten our loop to work on eight floats at a time, four times a turn, and
+# it wrote out the outer loop as well, row by row. Each number is loaded once and stored once. A ReLU
+# cannot do with less.
 #
 # ### Does it run?
 #
@@ -391,11 +399,12 @@ print("equal to NumPy:", np.array_equal(y, np.maximum(x, 0)))
 
 # %% [markdown]
 # A compiler in about 120 lines, LLVM's work not counted. It is a real one, and further down it
-# compiles the whole net.
+# compiles the whole net. (`noalias` in the calls above is a promise that the arrays do not overlap;
+# limit 4 is about it.)
 #
 # ## Five limits, counted
 #
-# On the other side we put minidlc. Its schedules decide tiles and vectors before LLVM sees anything.
+# On the other side we put minidlc. It decides blocks and vectors itself, before LLVM sees anything.
 # To be fair, its LLVM text goes through the same `-O3` for the same machine on paper. Both are counted
 # in the same way.
 
@@ -495,8 +504,9 @@ found.append(["2 order of sums 求和次序", "elements an addition", llvm_lanes
 
 # %% [markdown]
 # LLVM can do it as soon as each addition carries the flag `reassoc`. What it lacks is permission. In
-# our field the permission is given for the whole network: the sums of a convolution are noise in the
-# last bits, and the score of the digit does not move. It is still an assumption. Here it fails:
+# our field the permission is given for the whole network: another order moves the last bits of a
+# score, and no digit (40 of 40 are right further down, in the order of the text and in vectors). It is
+# still an assumption. Here it fails:
 
 # %%
 terms = np.tile(np.float32([1e8, 1, -1e8, 1]), 1024)
@@ -627,8 +637,10 @@ mc.viz.loops(
 lesson.source(driver.compile_levels)
 
 # %% [markdown]
-# Five languages in a row: graph, tensor expressions, schedule, loops, LLVM IR. Why so many? Take one
-# product with a bias and a ReLU, and print it at four of them.
+# Five languages in a row: graph, tensor expressions, schedule, loops, LLVM IR. Two of them are new. A
+# **tensor expression** (张量表达式) says what one element of a result is. A **schedule** (调度) is a list
+# of steps that say in which loops the elements are computed. Why so many? Take one product with a bias
+# and a ReLU, and print it at four of them.
 
 
 # %%
@@ -724,8 +736,9 @@ print("equal to the interpreter, to 5 digits:", np.allclose(scores, wanted, rtol
 # ### Stage two: fused
 #
 # The pass `fuse` of minidlc joins ops into groups. And to make one loop of a group we need a schedule,
-# our own: pointwise steps go into the place where they are read, and the sum is computed where its
-# element is needed. Nothing else.
+# our own. The **anchor** of a group is its op with a sum, such as `conv`. Pointwise steps behind it go
+# into the place where they are read, and the sum is computed where its element is needed. Nothing
+# else. (The pass `layout` stays out: it is for vectors, and we write none.)
 
 
 # %%
@@ -750,7 +763,8 @@ mc.viz.graph(fused.graph, title=f"The digit classifier after fuse: {len(fused.ke
 # %% [markdown]
 # ### Stage three: scheduled
 #
-# Everything that minidlc has: layouts, tiles, vectors, weights packed ahead, its own code generation.
+# Everything that minidlc has: layouts, tiles, vectors, weights brought into the order of their loops
+# ahead of time, its own code generation.
 # (A search may find better schedules still; that is chapter 6.) The model is the same, and so are the
 # digits.
 
@@ -772,7 +786,9 @@ lesson.table(
 )
 
 # %% [markdown]
-# And the number that was promised:
+# ### The answer
+#
+# The number that was promised: the last line, the last column.
 
 # %% tags=["nbval-ignore-output"]
 digit = images[0]

@@ -16,6 +16,7 @@
 
 # %%
 import ast
+import functools
 import io
 import tokenize
 from collections import Counter
@@ -92,9 +93,9 @@ print(show(layer))
 # %% [markdown]
 # ### Reading: first the form
 #
-# A **parser** works in two halves. The first looks at the form only. `ast.parse` gives the syntax
-# tree of the text, and `match` takes the pieces that our language has: a type, and a line
-# `name: type = op(…)`. Whatever else Python can say is refused.
+# A **parser** works in two halves. The first looks at the form only, line by line. `ast.parse`
+# gives the syntax tree of a line, and `match` takes the pieces of the one sentence that may stand
+# there: the docstring shows it. Whatever else Python can say is refused.
 
 
 # %%
@@ -106,42 +107,65 @@ def read_type(tree):
     match tree:
         case ast.Subscript(ast.Name(element), dims) if element in DTYPES:
             return DTYPES[element][ast.literal_eval(dims)]
-    raise Wrong(f"form: line {tree.lineno}: {ast.unparse(tree)} is not a type")
+    raise ValueError
 
 
-def read_line(tree):
-    match tree:
-        case ast.AnnAssign(ast.Name(name), type, ast.Call(ast.Name(op), reads, keywords)):
+@functools.cache  # a line that was read before is not read again
+def read_line(line):
+    """name: type = op(value, …, attribute=constant)"""
+    match ast.parse(line).body:
+        case [ast.AnnAssign(ast.Name(name), type, ast.Call(ast.Name(op), reads, keywords))]:
             reads = [v if isinstance(v, ast.Name) else ast.literal_eval(v) for v in reads]
             attributes = {k.arg: ast.literal_eval(k.value) for k in keywords}
-            return tree.lineno, name, read_type(type), op, reads, attributes
-    raise Wrong(f"form: line {tree.lineno}: expected name: type = op(…)")
+            return name, read_type(type), op, reads, attributes
+    raise ValueError
 
 
-[tree] = ast.parse("p: f32[2, 2] = max_pool(x, kernel_shape=(2, 2))").body
-_, name, type, op, reads, attributes = read_line(tree)
+name, type, op, reads, attributes = read_line("p: f32[2, 2] = max_pool(x, kernel_shape=(2, 2))")
 print(name, "·", type, "·", op, "·", [v.id for v in reads], "·", attributes)
 
 # %% [markdown]
 # `ast.literal_eval` reads numbers, strings and tuples and runs nothing. A parser that called `eval`
 # would execute the file it reads; a model from the internet is such a file.
+#
+# The first line of a program is another sentence, and so is the last one.
+
+
+# %%
+def read_first(line):
+    """def name(input: type, …):"""
+    match ast.parse(line + " pass").body:
+        case [ast.FunctionDef(name, arguments)]:
+            return name, [(a.arg, read_type(a.annotation)) for a in arguments.args]
+    raise ValueError
+
+
+def read_last(line):
+    """return name, …"""
+    match ast.parse(line).body:
+        case [ast.Return(ast.Name() as name)]:
+            return [name]
+        case [ast.Return(ast.Tuple(names))]:
+            return names
+    raise ValueError
 
 
 # %%
 def read(text):
-    try:
-        [function] = ast.parse(text).body
-        *body, last = function.body
-        outputs = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-        return function.name, function.args.args, [read_line(line) for line in body], outputs
-    except SyntaxError as error:
-        raise Wrong(f"form: line {error.lineno}: not Python") from None
-    except (ValueError, AttributeError):
-        raise Wrong("form: expected one function that ends with return") from None
+    lines, pieces = text.splitlines(), []
+    if len(lines) < 2:
+        raise Wrong("form: expected a function of two lines or more")
+    for number, line in enumerate(lines, 1):
+        reader = {1: read_first, len(lines): read_last}.get(number, read_line)
+        try:
+            pieces.append(reader(line.strip()))
+        except (ValueError, SyntaxError):  # of literal_eval and match, of ast.parse
+            raise Wrong(f"form: line {number}: expected {reader.__doc__}") from None
+    return pieces
 
 
-name, parameters, lines, outputs = read(show(layer))
-print(name, [p.arg for p in parameters], [line[1] for line in lines], [o.id for o in outputs])
+(title, parameters), *lines, outputs = read(show(layer))
+print(title, [name for name, _ in parameters], [line[0] for line in lines], [o.id for o in outputs])
 
 # %% [markdown]
 # ### Reading: then the names
@@ -153,14 +177,14 @@ print(name, [p.arg for p in parameters], [line[1] for line in lines], [o.id for 
 
 # %%
 def parse(text, ir):
-    title, parameters, lines, outputs = read(text)
+    (title, parameters), *lines, outputs = read(text)
     values = {}
 
-    def value(name):
+    def value(line, name):
         if not isinstance(name, ast.Name):
-            raise Wrong(f"form: line {name.lineno}: {ast.unparse(name)} is not a name")
+            raise Wrong(f"form: line {line}: {ast.unparse(name)} is not a name")
         if name.id not in values:
-            raise Wrong(f"names: line {name.lineno}: {name.id!r} is not defined")
+            raise Wrong(f"names: line {line}: {name.id!r} is not defined")
         return values[name.id]
 
     def define(line, name, new):
@@ -168,14 +192,14 @@ def parse(text, ir):
             raise Wrong(f"names: line {line}: {name!r} is defined twice")
         values[name] = new
 
-    for p in parameters:
-        define(p.lineno, p.arg, ir.input(p.arg, read_type(p.annotation)))
+    for name, type in parameters:
+        define(1, name, ir.input(name, type))
     inputs = tuple(values.values())
-    for line, name, type, op, reads, attributes in lines:
-        operands = tuple(value(r) if isinstance(r, ast.Name) else r for r in reads)
+    for line, (name, type, op, reads, attributes) in enumerate(lines, 2):
+        operands = tuple(value(line, r) if isinstance(r, ast.Name) else r for r in reads)
         define(line, name, ir.node(name, type, op, operands, attributes))
     nodes = tuple(v for v in values.values() if hasattr(v, "inputs"))
-    return ir.graph(title, inputs, nodes, tuple(map(value, outputs)))
+    return ir.graph(title, inputs, nodes, tuple(value(len(lines) + 2, o) for o in outputs))
 
 
 # %% [markdown]
@@ -300,7 +324,8 @@ mc.viz.graph(model, title="the digit classifier: 12 ops, every edge has a type")
 #
 # ## Then the real one
 #
-# `minidlc/graph/parser.py` reads the same language. The heart of it, shown without its helpers:
+# `minidlc/graph/parser.py` reads the same language. The heart of it, shown without its helpers.
+# It parses the text as a whole, since its sentences may go over several lines:
 
 # %%
 lesson.source(_Function._statement, _Function._node, _Function._value)
@@ -325,7 +350,9 @@ lesson.source(_check, _check_type)
 # ## Plug yours in
 #
 # The parser needs a builder for the compiler's classes: `const` becomes a `Constant`, any other
-# line a node with the *declared* type. Whether that type is true is the verifier's business.
+# line a node with the *declared* type. Whether that type is true is the verifier's business. The
+# report of a compiled model counts the replaced parts that ran while it was compiled. Reading a
+# text comes before that, so we count with `counting`, the counter behind the report.
 
 
 # %%
@@ -379,7 +406,8 @@ print(right, "of 40 digits right, as interpreted:", np.allclose(scores, expected
 # ### A broken pass
 #
 # Somebody writes a pass: "a reshape moves no byte, so drop it". Nodes cannot be changed, so it
-# builds new ones. Here is the first attempt.
+# builds new ones. We put it behind `dce`, the pass that removes nodes which nobody reads. Here is
+# the first attempt.
 
 
 # %%
@@ -406,9 +434,9 @@ compile_with(drop_reshape)
 # %% [markdown]
 # Our verifier, running in the real pipeline, names the pass and the fault, and the report says which
 # call of ours led there: line 14, `mc.compile`. (It ends with the last good graph, left out here;
-# print all of it to see what the pass was given.) The pass made new nodes,
-# and they read the *old* ones, which are no longer part of the graph. The second attempt remembers
-# what became of each value.
+# print all of it to see what the pass was given.) The pass made new nodes, and they read the *old*
+# ones, which are no longer part of the graph. The second attempt remembers what became of each
+# value.
 
 
 # %%
@@ -592,7 +620,8 @@ print(len(safe), "of", len(model.nodes), "values provably fit into f16; not prov
 print([n.name for n in model.nodes if n.name not in safe])
 
 # %% [markdown]
-# "Not proved" is not "will overflow": the 40 digits stay far below. An analysis may be too careful.
+# "Not proved" is not "will overflow": on the 40 digits no value goes beyond 7,441. An analysis may
+# be too careful.
 # It must never be too bold. That property is called **soundness**. (We spoke of the values between
 # ops. The sums inside a `conv` are values too, and a full proof would bound them as well.)
 
@@ -657,6 +686,8 @@ print("scores:", scores[0, :3], "inside:", bool(((scores >= low) & (scores <= hi
 
 # %% [markdown]
 # ## In the field
+#
+# The same ideas under other names. "—": no such thing, or not under one name.
 
 # %%
 SYSTEMS = ["here", "TVM", "XLA", "Glow", "MLIR", "PyTorch 2", "ONNX Runtime"]

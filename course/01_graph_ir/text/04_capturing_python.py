@@ -4,10 +4,9 @@
 # **How much of a Python function can a compiler see, and how often must it look again?**
 #
 # People write models as Python functions, with `if`, `for` and `print` in them. A compiler wants a
-# graph. At the end of this lesson you can say how many graphs eight calls of one function need,
-# and what each new one was for; into how many graphs another function falls apart, and at which
-# lines. Every number is measured here, and the last part uses them to explain what `torch.compile`
-# does.
+# graph. We build the capture, and then count: how many graphs eight calls of one function need, and
+# what each new one is for; into how many graphs another function falls apart, and at which lines.
+# The last part uses the numbers to explain what `torch.compile` does.
 #
 # *Time: 55 minutes. You need: lessons 02 and 03 (values, nodes, types, the verifier). None of
 # their code is used here.*
@@ -127,7 +126,7 @@ print("return", repr(tape.result))
 
 # %% [markdown]
 # Look at what is gone. The `print` ran, once, and is not on the tape. The `for` is gone as well:
-# the tape holds its body twice. `steps` was a Python number, so Python counted, and the tape saw
+# the tape holds its body two times. `steps` was a Python number, so Python counted, and the tape saw
 # only the result of counting. This is called **unrolling**.
 #
 # Does the tape mean the same as the function? We run it: one NumPy function for each op.
@@ -298,34 +297,6 @@ print(twice(up, 1), twice(down, 1), " captured:", *twice.reasons)
 
 
 # %% [markdown]
-# Eight calls of `scaled`. Guess the number of captures before you read the table.
-
-# %%
-long, f32 = np.ones(3), up.astype("f4")
-CALLS = [(up, 1, 2.0), (down, 1, 2.0), (long, 1, 2.0), (up, 1, 2.0)]
-CALLS += [(f32, 1, 2.0), (up, 3, 2.0), (up, 1, 5.0), (up, 1, 2.0)]
-
-
-def replay(jitted, captures):
-    """Make the eight calls; a row each: what was called, how many captures there are, right?"""
-    global SCALE
-    rows = []
-    for a, times, SCALE in CALLS:
-        right = np.array_equal(np.asarray(jitted(a, times)), scaled(a, times))
-        rows.append((f"{a.dtype}{list(a.shape)}", times, SCALE, captures(jitted), right))
-    return rows
-
-
-ours = Jit(scaled)
-rows = replay(ours, lambda j: len(j.reasons))
-lesson.table(rows, header=("x", "times", "SCALE", "captures so far", "right"))
-print(*ours.reasons, sep="\n")
-
-# %% [markdown]
-# Five captures for eight calls. Other *numbers* in `x` cost nothing; another length, another
-# element type, another Python value and another global cost a capture each. Going back costs
-# nothing either: old graphs are kept.
-#
 # ### When the function needs to know now
 #
 # `print(y)` or `if y.sum() > 0` want elements, and a proxy has none. One answer: end the graph
@@ -361,7 +332,41 @@ class Pieces(Tape):
 print(Lazy(Pieces({"x": up}), "x") * 2.0)  # print asks for the text, the text for the elements
 
 # %% [markdown]
-# Now a function that asks twice.
+# ## The answer, counted
+#
+# ### How often must it look again?
+#
+# Eight calls of `scaled`. Guess the number of captures before you read the table.
+
+# %%
+long, f32 = np.ones(3), up.astype("f4")
+CALLS = [(up, 1, 2.0), (down, 1, 2.0), (long, 1, 2.0), (up, 1, 2.0)]
+CALLS += [(f32, 1, 2.0), (up, 3, 2.0), (up, 1, 5.0), (up, 1, 2.0)]
+
+
+def replay(jitted, captures):
+    """Make the eight calls; a row each: what was called, how many captures there are, right?"""
+    global SCALE
+    rows = []
+    for a, times, SCALE in CALLS:
+        right = np.array_equal(np.asarray(jitted(a, times)), scaled(a, times))
+        rows.append((f"{a.dtype}{list(a.shape)}", times, SCALE, captures(jitted), right))
+    return rows
+
+
+ours = Jit(scaled)
+rows = replay(ours, lambda j: len(j.reasons))
+lesson.table(rows, header=("x", "times", "SCALE", "captures so far", "right"))
+print(*ours.reasons, sep="\n")
+
+# %% [markdown]
+# Five captures for eight calls. Other *numbers* in `x` cost nothing; another length, another
+# element type, another Python value and another global cost a capture each. Going back costs
+# nothing either: old graphs are kept.
+#
+# ### How much can it see?
+#
+# A function that asks for elements twice.
 
 
 # %%
@@ -673,7 +678,7 @@ lesson.table(
          "It interprets the bytecode symbolically and writes an FX graph."),
         ("what the graph relies on", "`guards_of`: dtypes, shapes, values, globals",
          "guards; `int` and `float` variables by exact value"),
-        ("a guard fails", "`Jit` captures again: 5 times in 8 calls",
+        ("a guard fails", "`Jit` captures again: 4 times in 8 calls",
          "recompilation. After a size has changed, it tries a graph for open sizes\n"
          "(`dynamic=None`). After 8 graphs (`recompile_limit`): eager."),
         ("`print`, `if` on data", "`Lazy` cuts: 3 graphs, 2 breaks",

@@ -176,8 +176,8 @@ for opset in (12, 13):
 #
 # ### Shapes
 #
-# A file has to declare the types of inputs and outputs. Types between may be missing, and an
-# importer must not rely on them. **Shape inference** (形状推断) computes them from node to node. For
+# A file has to declare the types of its inputs and outputs. The types of what lies between may be
+# missing, and an importer must not rely on them. **Shape inference** (形状推断) computes them from node to node. For
 # everything that slides a window over an image it is one formula:
 
 
@@ -232,7 +232,7 @@ print("not asked for yet:", sorted(view.left))
 
 # %%
 def pads_of(node, sizes, kernel, strides):
-    """Padding at the begin of each axis, then at the end of each."""
+    """Padding at the start of each axis, then at the end of each."""
     pads, mode = node.attr_ints("pads"), node.attr_str("auto_pad", "NOTSET")
     if mode in ("NOTSET", "VALID"):
         return pads
@@ -342,19 +342,19 @@ print(f"shapes between: {agree} of {len(onnx_shapes)} as onnx.shape_inference ha
 lesson.source(operators.conv, operators._pads)
 
 # %% [markdown]
-# It also counts a kernel with its dilation, which ours leaves out. And more of it is about what
-# can go wrong. A size that is not known yet, a kernel that contradicts the weight, an attribute
-# that nobody looked at. And opsets: one converter serves all of them, and asks the node which one
-# it is.
+# It also counts a kernel with its dilation (the distance between the pixels that it reads), which
+# ours leaves out. And more of it is about what can go wrong: a size that is not known yet, a kernel
+# that contradicts the weight, an attribute that nobody looked at. And opsets: one converter serves
+# all of them, and asks the node which one it is.
 
 # %%
 lesson.source(operators.clip)
 
 # %% [markdown]
-# What calls a converter: files before opset 7 are brought to the form of opset 7 first, the inputs
-# are counted, the converter runs under the place of its node, and then comes the line that ours
-# has too: an attribute that was not read is an error. An importer that passes over it imports
-# something else, and the wrong numbers show much later.
+# Four things happen around a converter. A node from before opset 7 is brought to the form of opset 7.
+# Its inputs are counted. The converter runs, and what it makes is stamped with the place of the node.
+# Then comes the check that ours has too: an attribute that was not read is an error. An importer that
+# passes over one imports something else, and the wrong numbers show much later.
 
 # %%
 lesson.source(_converted)
@@ -404,7 +404,7 @@ print("as stored, digits right:", *check(exe))
 # ## Break it
 #
 # Three wrong ways to treat `auto_pad`, each a line that one could write. The first never asks for
-# it. The second asks and pads nothing. The third pads the right amount, all of it at the begin.
+# it. The second asks and pads nothing. The third pads the right amount, all of it at the start.
 
 
 # %%
@@ -417,15 +417,15 @@ def no_padding(node):
     return ()
 
 
-def all_at_the_begin(node):
+def all_at_the_start(node):
     return (4, 4, 0, 0) if node.attr_str("auto_pad", "NOTSET") == "SAME_UPPER" else ()
 
 
-for pads in (never_asked, no_padding, all_at_the_begin):
+for pads in (never_asked, no_padding, all_at_the_start):
     print(f"{pads.__name__:17}", pads(NodeView(upper)))
 
 # %%
-for pads in (never_asked, no_padding, all_at_the_begin):
+for pads in (never_asked, no_padding, all_at_the_start):
 
     def wrong_conv(node, x, w, pads=pads):
         _, strides, dilations = map(node.attr_ints, ("kernel_shape", "strides", "dilations"))
@@ -446,7 +446,7 @@ for pads in (never_asked, no_padding, all_at_the_begin):
 # amount of padding matters*, holds for shapes and not for values. What finds it is the stored
 # output: compare numbers with another implementation, always.
 #
-# The other two classics, a missing initializer and a wrong opset:
+# Two more faults that occur in practice, a missing initializer and a wrong opset:
 
 # %%
 cut = onnx.ModelProto()

@@ -23,6 +23,8 @@ from grader.sandbox import Isolation, best
 from grader.tests.attacks.cases import FOLDER, FULL, Case, load_cases
 from grader.tests.attacks.submissions import RIGHT, solution, submission
 
+pytestmark = pytest.mark.long
+
 CASES = load_cases()
 
 

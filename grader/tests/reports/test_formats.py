@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
@@ -15,9 +16,9 @@ import pytest
 
 from grader import reports
 from grader.files import put
-from grader.model import Status, result_from_json, to_json
+from grader.model import Row, Status, result_from_json, to_json
 from grader.reports import canvas, gradescope, html, junit, moodle, table
-from grader.reports.klass import Class, Roster, cell, feedback, file_name, number
+from grader.reports.klass import Class, Roster, cell, date, feedback, file_name, grouped, number
 from grader.tests.reports.examples import ADA, BOB, CLASS, EVE, MAX, SECRET, result, task
 
 ROOT = Path(__file__).parents[3]
@@ -167,6 +168,53 @@ def test_most_common_failures_first():
     twice = (BOB, dataclasses.replace(BOB, student="x"), ADA)
     failures = html.task_rows(list(twice))[1].failures
     assert failures == [("claim 0", "ZeroDivisionError", 2)]
+
+
+def _cases(*names: str, public: bool = True, **fields: str) -> tuple[Row, ...]:
+    row = Row("", public, Status.FAILED, claim="Ties.", sentence="It is not so.")
+    return tuple(dataclasses.replace(row, test=f"test_ties[{n}]", **fields) for n in names)
+
+
+def test_a_student_counts_once_however_many_cases_fail():
+    cases = dataclasses.replace(ADA.tasks[0], rows=_cases("a", "b", "c"))
+    ada = dataclasses.replace(ADA, tasks=(cases,))
+    assert html.task_rows([ada, BOB])[0].failures[0] == ("Ties.", "It is not so.", 1)
+
+
+def test_cases_are_grouped_and_public_ones_named():
+    rows = (*_cases("a", "b"), *_cases("c d", details="input: 3"), *_cases("e", public=False))
+    claims = [group.claim for group in grouped(rows)]
+    assert claims == ["Ties. (2 cases)", "Ties. [c d]", "Ties."]
+    task = dataclasses.replace(ADA.tasks[0], rows=rows)
+    page = html.student_page(CLASS, dataclasses.replace(ADA, tasks=(task,)))
+    assert page.count("Ties.") == 3
+    assert feedback(task)[:2] == ["✗ Ties. (2 cases) (failed)", "    It is not so."]
+
+
+def test_hidden_details_stand_by_student_and_task():
+    page = html.class_page(CLASS)
+    details = page[page.index("Hidden tests in detail") :]
+    lines = re.findall("<summary>([^<]*)</summary>", details)
+    assert lines[0].startswith("Bob, the")
+    assert lines[0].endswith("2 failed")
+    assert lines[1:3] == ["1.1 task 1.1: 1 failed", "test_1 (failed)"]
+    assert not any("ada" in line for line in lines)
+
+
+def test_backticks_become_code_and_nothing_becomes_markup():
+    row = Row("t", True, Status.FAILED, claim="The point `a < b`.", sentence="Not `<b>`.")
+    task = dataclasses.replace(ADA.tasks[0], rows=(row,), hint="See `mc.use`.")
+    page = html.student_page(CLASS, dataclasses.replace(ADA, tasks=(task,)))
+    assert "The point <code>a &lt; b</code>." in page
+    assert "Not <code>&lt;b&gt;</code>." in page
+    assert "See <code>mc.use</code>." in page
+
+
+def test_dates_are_for_people():
+    assert date("2026-11-30T06:37:06+00:00") == "30 November 2026, 06:37 UTC"
+    assert date("2026-03-01T18:00:00+05:30") == "1 March 2026, 18:00 UTC+05:30"
+    assert date("on paper") == "on paper"
+    assert "handed in 30 November 2026, 12:00 UTC<" in html.student_page(CLASS, BOB)
 
 
 def test_every_format_writes_the_same_bytes_twice(tmp_path: Path):

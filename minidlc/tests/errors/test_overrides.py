@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -43,6 +45,38 @@ def test_an_override_that_raises_is_named(name: str, wrong: Callable[..., Any]) 
     if wrong is boom:
         assert "ValueError: boom" in text
         assert 'in boom: raise ValueError("boom")' in text
+
+
+CELL = """
+def order(outputs):
+    return visit(outputs, 0)
+
+def visit(value, depth):
+    return visit(value, depth + 1) if depth < 990 else 1 // 0
+"""
+
+
+def test_the_lines_that_led_there_are_readable() -> None:
+    """A cell of a notebook is called so, and a line of a recursion stands once."""
+    file = "/tmp/ipykernel_1/2.py"
+    scope: dict[str, Any] = {}
+    linecache.cache[file] = (len(CELL), None, CELL.splitlines(keepends=True), file)
+    exec(compile(CELL, file, "exec"), scope)
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(5000)
+        with mc.use(toposort=scope["order"]), pytest.raises(CompileError) as caught:
+            mc.trace(mc.relu, mc.f32[2])
+    finally:
+        sys.setrecursionlimit(limit)
+        del linecache.cache[file]
+    line = "return visit(value, depth + 1) if depth < 990 else 1 // 0"
+    assert str(caught.value).split("\n")[1:] == [
+        "  --> a notebook cell, line 2",
+        "  = it is called as toposort(outputs: tuple[Value, ...]) -> list[Node]",
+        "  = a notebook cell, line 3 in order: return visit(outputs, 0)",
+        f"  = a notebook cell, line 6 in visit: {line} … 991 times",
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in UNCHECKED])

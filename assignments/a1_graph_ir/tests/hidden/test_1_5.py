@@ -252,6 +252,10 @@ def test_first_error_counts(student):
     text = HEAD + "    y: f32[2] = a + (b % c[1])\n    return y - 1.0"
     raised = expect.refused(student.raises("1.5", text, {}, "g.dlc"), "MDLC0314", given=text)
     expect.equal(raised.place, place(text, "b % c", "g.dlc"), "the place", given=text)
+    for item in ("2.0", "const(1.0)"):
+        text = HEAD + f"    return a + b, {item}\n"
+        raised = expect.refused(student.raises("1.5", text, {}, "g.dlc"), "MDLC0314", given=text)
+        expect.equal(raised.place, place(text, item, "g.dlc"), "the place", given=text)
     text = HEAD + "    return exp(a % b) * relu(c[0])\n"
     raised = expect.refused(student.raises("1.5", text, {}, "g.dlc"), "MDLC0314", given=text)
     expect.equal(raised.place, place(text, "a % b", "g.dlc"), "the place", given=text)
@@ -263,9 +267,23 @@ def test_letters_outside_ascii(student):
     text = head + "    ñ = größe * β + β; μ = -ñ\n    return μ - ñ"
     flat = head + "    m = mul(größe, β)\n    ñ = add(m, β)\n    μ = neg(ñ)\n    d = sub(μ, ñ)\n"
     same(student, text, flat + "    return d")
+    text = head + "    ñ = softmax(größe * β, axis=-1) - clip(β, min=-1.0)\n    return -ñ"
+    flat = head + "    m = mul(größe, β)\n    s = softmax(m, axis=-1)\n    c = clip(β, min=-1.0)\n"
+    same(student, text, flat + "    ñ = sub(s, c)\n    n = neg(ñ)\n    return n")
     text = head + "    μ = größe * β; y = (β + μ) / μ[0]\n    return y"
     raised = expect.refused(student.raises("1.5", text, {}, "g.dlc"), "MDLC0314", given=text)
     expect.equal(raised.place, place(text, "μ[0]", "g.dlc"), "the place", given=text)
+
+
+def test_ends_of_lines(student):
+    """A form feed or U+2028 in a comment ends no line; `\\r\\n` ends one."""
+    comment, lines = "    # a\x0cb \u2028 c \x85 d\n", "    y: f32[2] = a * b + c\n    return -y\n"
+    flat = "    m = mul(a, b)\n    y = add(m, c)\n    n = neg(y)\n    return n"
+    same(student, HEAD + comment + lines, HEAD + flat)
+    same(student, (HEAD + lines).replace("\n", "\r\n"), HEAD + flat)
+    text = HEAD + comment + "    y: f32[2] = a * b\n    return y + c[0]\n"
+    raised = expect.refused(student.raises("1.5", text, {}, "g.dlc"), "MDLC0314", given=text)
+    expect.equal(raised.place, "g.dlc:4:16", "the place", given=text)
 
 
 @pytest.mark.points(0.4)

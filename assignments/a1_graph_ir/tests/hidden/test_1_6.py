@@ -142,13 +142,13 @@ CLOSURE = """
 WIDTH, OTHER = 3.0, 1
 
 def make():
-    rate, name = 0.5, "n"
+    RATE, name = 0.5, "n"
     def fn(x):
         TRACED.append(1)
-        return x * rate + WIDTH if name else x
+        return x * RATE + WIDTH if name else x
     def change(r, n):
-        nonlocal rate, name
-        rate, name = r, n
+        nonlocal RATE, name
+        RATE, name = r, n
     return fn, change
 
 fn, change = make()
@@ -167,14 +167,14 @@ def test_closures_and_globals(student):
     reasons = [
         "first call",
         "name value: 'n' → 'm'",
-        "WIDTH value: 3.0 → 4.0; rate value: 0.5 → 0.25",
+        "RATE value: 0.5 → 0.25; WIDTH value: 3.0 → 4.0",
     ]
     run(student, CLOSURE, steps, reasons, [1, 0, 1, 1, 0])
 
 
 def test_several_guards_differ(student):
     """All guards that differ from the function's last entry, in the stated order."""
-    source = "B = 1\nA = 2\n\ndef fn(x, n, y):\n    TRACED.append(1)\n    return x * A, y + B * n"
+    source = "B = 1\nA = 2\n\ndef fn(x, n, y):\n    TRACED.append(1)\n    return x * B, y + A * n"
     steps = [
         {"types": {"x": mc.f32[2], "n": 3, "y": mc.f64[2, 2]}},
         {"types": {"x": mc.f16[2, 2], "n": 3, "y": mc.f32[2]}, "do": "B = 5"},

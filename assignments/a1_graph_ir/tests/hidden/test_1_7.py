@@ -126,6 +126,9 @@ def test_target_from_an_input(student):
     nodes = [("Add", ["part", "one"], ["shape"], {}), ("Reshape", ["x", "shape"], ["y"], {})]
     given = model((4, 6), nodes, constants={"one": [1, 1]}, inputs={"part": [2]})
     expect.refused(student.raises("1.7", given), "MDLC0116", words, given="target is input + 1")
+    nodes = [("Add", ["one", "part"], ["shape"], {}), ("Reshape", ["x", "shape"], ["y"], {})]
+    given = model((4, 6), nodes, constants={"one": [1, 1]}, inputs={"part": [2]})
+    expect.refused(student.raises("1.7", given), "MDLC0116", words, given="target is 1 + input")
 
 
 def test_targets_that_differ(student, rng):
@@ -171,11 +174,13 @@ def test_allowzero(student):
         (("N", 6), (0, -1, 4)),
         ((4, 6), (2, 12, 0)),
         ((6,), (-1, 0)),
+        (("N", 6), (0, 2)),
+        (("N", "M", 2), (0, 1, 2)),
     ],
     ids=str,
 )
 def test_targets_without_sense(student, dims, target):
-    """Two -1, a remainder, a copy of a size that x has not: MDLC0115."""
+    """Two -1, a remainder, a copy of a size that x has not, copies that do not cancel: MDLC0115."""
     given = by_input(dims, target)
     expect.refused(student.raises("1.7", given), "MDLC0115", given=show(dims, target))
 

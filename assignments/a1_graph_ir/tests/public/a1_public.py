@@ -49,21 +49,54 @@ def check_faults(student: Any, recipe: dict[str, Any] | int, wanted: list[str]) 
     given = recipe if isinstance(recipe, int) else shown(recipe)
     raised = student.raises("1.3", recipe)
     if not wanted:
-        expect.that(raised is None, "a graph without a fault was refused", given, "None", raised)
+        refused = raised is not None and raised.kind == "VerifyError"
+        got = "\n".join([raised.message, *raised.notes]) if refused else ""
+        expect.that(not refused, "a graph without a fault was refused", given, "None", got)
+        if raised is not None:
+            raise raised
         return
     expect.refused(raised, "VerifyError", given=given)
-    heads = [":".join(note.split(":")[:1]) for note in raised.notes]
+    both = "\n".join(map(_note, wanted)), "\n".join(raised.notes)
+    heads = [note.split(":")[0] for note in raised.notes]
     want = [" ".join(fault.split()[:2]) for fault in wanted]
-    expect.that(heads == want, "the notes report other faults", given, want, list(raised.notes))
-    for fault, note in zip(wanted, raised.notes, strict=True):
+    sentence = f"the number of notes is {len(heads)}, not {len(want)}"
+    expect.that(len(heads) == len(want), sentence, given, *both)
+    for number, (head, right) in enumerate(zip(heads, want, strict=True), 1):
+        sentence = f"note {number} begins with {head}, not with {right}"
+        expect.that(head == right, sentence, given, *both)
+    for number, (fault, note) in enumerate(zip(wanted, raised.notes, strict=True), 1):
         for word in fault.split()[2:]:
             word = word.replace("_", " ")
             told = word in note.split(":", 1)[1]
-            expect.that(told, f"the note does not mention {word}", given, fault, note)
+            expect.that(told, f"note {number} does not mention {word}", given, *both)
     code = want[0].split()[0]
     expect.equal(raised.code, code, "the code of the error", given)
     start = raised.message.split()[:1]
     expect.equal(start, [str(len(wanted))], "the first word of the message", given)
+
+
+def _note(fault: str) -> str:
+    """How a note must begin, and which words it must have: `MDLC0404 y: … h …`."""
+    code, name, *words = fault.split()
+    rest = "".join(f" {word.replace('_', ' ')} …" for word in words)
+    return f"{code} {name}: …{rest}"
+
+
+def check_evaluated(got: dict[str, Any], graph: mc.Graph) -> None:
+    """The interpreter of 1.4 ran its ops through `evaluate`, where tests can watch them."""
+    if got["seen"] and not got["made"]:
+        told = "ops ran without `evaluate`: a meaning that mc.use replaced is not seen"
+        raise expect.Mismatch(told, graph, "evaluate(node.op, arrays)", "no such call", told)
+
+
+def check_broken(
+    student: Any, graph: mc.Graph, inputs: list[np.ndarray], broken: dict[str, str], name: str
+) -> None:
+    """The interpreter of 1.4 refuses what a replaced meaning gives, and names the node."""
+    raised = student.raises("1.4", graph, inputs, broken=broken)
+    if raised is None:
+        check_evaluated(student.call("1.4", graph, inputs, broken=broken), graph)
+    expect.refused(raised, "MDLC0415", mentions=[name], given=graph)
 
 
 def peak(graph: mc.Graph, order: Sequence[str]) -> int:
