@@ -99,6 +99,7 @@ class Tests:
         folders = [str(self.assignment.folder / "tests" / kind) for kind in ("public", "hidden")]
         with _importing:
             before = set(sys.modules)
+            kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it tells seconds apart
             sys.path[:0] = folders
             sys.modules.update(self._helpers)
             sys.modules[name] = module
@@ -107,6 +108,7 @@ class Tests:
             except Exception as error:
                 raise BrokenTests(f"{path}: {type(error).__name__}: {error}") from error
             finally:
+                sys.dont_write_bytecode = kept
                 sys.path[:] = sys.path[len(folders) :]
                 self._keep(set(sys.modules) - before, folders)
         return module
