@@ -64,8 +64,8 @@ def model(name: str = "lenet") -> Path:
 
 def digits() -> tuple[Array, Array]:
     """40 images for lenet, f32[40, 1, 1, 28, 28] in 0 … 255, and their labels."""
-    stored = np.load(PACKAGE / "models" / DIGITS)
-    return stored["x"], stored["y"]
+    with np.load(PACKAGE / "models" / DIGITS) as stored:
+        return stored["x"], stored["y"]
 
 
 # ---- source --------------------------------------------------------------------------------
