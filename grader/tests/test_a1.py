@@ -25,6 +25,7 @@ def test_the_assignment_holds():
     assert good, text.getvalue()
 
 
+@pytest.mark.long
 def test_its_notebook_agrees_with_its_text():
     build = (sys.executable, str(ROOT / "course" / "build.py"), "--check", "--no-run")
     done = subprocess.run([*build, str(A1 / "assignment.py")], capture_output=True, text=True)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from grader.similarity import compare, fingerprints
 
 ORDER = '''
@@ -69,6 +71,7 @@ def test_short_or_broken_texts_say_nothing():
     assert fingerprints("(" * 500) == fingerprints("(" * 500)
 
 
+@pytest.mark.long
 def test_the_same_in_every_process():
     code = f"from grader.similarity import fingerprints; print(sorted(fingerprints({ORDER!r})))"
     run = [sys.executable, "-c", code]

@@ -50,6 +50,7 @@ def test_a_cell_keeps_its_id_when_another_changes(tmp_path: Path) -> None:
     assert len({cell.id for cell in doubled.cells}) == 8
 
 
+@pytest.mark.long
 def test_an_assignment_is_written_beside_its_text(tmp_path: Path) -> None:
     path = tmp_path / "assignment.py"
     path.write_text(TEXT, encoding="utf-8")
