@@ -148,19 +148,24 @@ def work() -> Generator[Path]:
         yield Path(name)
 
 
+def right_class(folder: Path, out: Path, count: int) -> None:
+    """Write the reference solution as `count` submissions."""
+    text = text_of(notebook.instructor(folder))
+    for number in range(count):
+        path = out / f"s{number:03}" / "assignment.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+
+
 @app.command()
 def cpu(folder: Folder = A1, copies: int = 20, rounds: int = 3) -> None:
     """CPU of a reference submission against one process that runs the same tests with pytest."""
     assignment = load(folder)
-    text = text_of(notebook.instructor(folder))
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder / "tests"))
     alone: list[float] = []
     graded: list[float] = []
     with work() as place:
-        for number in range(copies):
-            path = place / "class" / f"s{number:03}" / "assignment.ipynb"
-            path.parent.mkdir(parents=True)
-            path.write_text(text, encoding="utf-8")
+        right_class(folder, place / "class", copies)
         for _ in range(rounds):
             alone.append(run(*pytest)[1])
             graded.append(grade(folder, place / "class", place / "out", 1)[1] / copies)
@@ -183,13 +188,9 @@ def klass(folder: Folder = A1, count: int = 100, jobs: int = 2, seed: int = 0) -
 @app.command()
 def workers(folder: Folder = A1, count: int = 40, rounds: int = 3) -> None:
     """Two jobs against one, on right submissions, in turns."""
-    text = text_of(notebook.instructor(folder))
     ratios: list[float] = []
     with work() as place:
-        for number in range(count):
-            path = place / "class" / f"s{number:03}" / "assignment.ipynb"
-            path.parent.mkdir(parents=True)
-            path.write_text(text, encoding="utf-8")
+        right_class(folder, place / "class", count)
         for _ in range(rounds):
             one = grade(folder, place / "class", place / "out", 1)[0]
             two = grade(folder, place / "class", place / "out", 2)[0]

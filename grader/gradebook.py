@@ -19,8 +19,8 @@ import sqlite3
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
+from grader.closing import Closing
 from grader.files import put
 from grader.model import Result, result_from_json, to_json
 from grader.policy import Policy, parse_policy
@@ -45,7 +45,7 @@ class GradebookError(Exception):
     """The gradebook cannot be used; the text says why."""
 
 
-class Gradebook:
+class Gradebook(Closing):
     """The results folder of one assignment in one course."""
 
     def __init__(self, folder: Path) -> None:
@@ -164,17 +164,6 @@ class Gradebook:
     def close(self) -> None:
         """Close the file."""
         self._base.close()
-
-    def __enter__(self) -> Gradebook:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _final(

@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 import minidlc
 from grader import feedback, notebook
+from grader.closing import Closing
 from grader.collect import BrokenTests, Tests
 from grader.model import Assignment, Result, Row, Status, Task, TaskResult
 from grader.notebook import Notebook, SubmissionError
@@ -56,7 +56,7 @@ class Options:
     overlays: str = ""  # a folder that processes of this machine share; "": one of its own
 
 
-class Grader:
+class Grader(Closing):
     """Grades submissions of one assignment, one after the other."""
 
     def __init__(
@@ -213,17 +213,6 @@ class Grader:
     def close(self) -> None:
         """End the fork servers."""
         self._servers.close()
-
-    def __enter__(self) -> Grader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def time_of(submission: Path, path: Path) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
+from grader.closing import Closing
 from grader.model import Task
 from grader.overlay import build_overlay
 from grader.runner import Process
@@ -40,7 +40,7 @@ def shared(tasks: Iterable[Task]) -> Generator[Path]:
 
 
 @dataclass
-class Servers:
+class Servers(Closing):
     """Starts workers and evaluators in sandboxes."""
 
     isolation: Isolation
@@ -75,14 +75,3 @@ class Servers:
         """End all servers and remove the overlays."""
         self._servers.clear()
         self._stack.close()
-
-    def __enter__(self) -> Servers:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
