@@ -85,7 +85,7 @@ def tour(directory: Path, out: Console) -> bool:
     _generated(screen, exe, kernel, directory)
     good = _ran(screen, exe, model)
     screen.line()
-    screen.line(" next: minidlc show, minidlc opt        read: ARCHITECTURE.md, minidlc/driver.py")
+    screen.line(" next: make lab (opens the lessons)      read: ARCHITECTURE.md, minidlc/driver.py")
     return good
 
 
