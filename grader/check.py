@@ -279,8 +279,8 @@ def _compiled() -> np.ndarray:
         save_text(graph, Path(folder) / "model.dlc")
         graph = load_text(Path(folder) / "model.dlc")
     mc.verify(graph)
-    case = np.load(MODEL.with_name("mnist_cntk.case0.npz"))
-    (image,) = [case[name] for name in case.files if name.startswith("in::")]
+    with np.load(MODEL.with_name("mnist_cntk.case0.npz")) as case:
+        (image,) = [case[name] for name in case.files if name.startswith("in::")]
     results = [*mc.interpret(graph, [image]), *mc.compile(graph, threads=1)(image)]
     traced = mc.trace(_formula, mc.f32[2, 3])
     results += mc.interpret(traced, [np.arange(6, dtype=np.float32).reshape(2, 3)])

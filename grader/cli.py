@@ -251,6 +251,8 @@ def main() -> None:
 
 def _said(fault: BaseException) -> str:
     """The fault in one sentence; of the system's, the file first and no number."""
+    if isinstance(fault, sqlite3.Error):
+        return f"the gradebook.sqlite of that folder: {fault}; put a copy of it back"
     if isinstance(fault, OSError) and fault.strerror and fault.filename is not None:
         return f"{fault.filename}: {fault.strerror[0].lower()}{fault.strerror[1:]}"
     return str(fault)

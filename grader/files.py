@@ -1,7 +1,8 @@
-"""Writing files that nobody ever sees half of.
+"""Writing files that nobody ever sees half of, and reading text with a clear word if it is none.
 
 put(Path("results/ada.json"), "text")           # whole, or as it was before
 put(Path("results/secret"), "text", mode=0o600)
+read_text(Path("roster.csv"))                   # ValueError: 'roster.csv: line 3: byte 0xe9 …'
 """
 
 from __future__ import annotations
@@ -9,6 +10,22 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8, with or without its mark. Raises OSError, ValueError."""
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"line {line}: byte {data[error.start]:#04x} is not UTF-8"
+        if data.startswith(_UTF16):
+            found = "the text is UTF-16, not UTF-8"
+        hint = 'save the file as UTF-8; a spreadsheet calls it "CSV UTF-8"'
+        raise ValueError(f"{path}: {found}; {hint}") from None
 
 
 def put(path: Path, content: str | bytes, mode: int = 0o644) -> Path:

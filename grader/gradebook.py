@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from grader.closing import Closing
-from grader.files import put
+from grader.files import put, read_text
 from grader.model import Result, result_from_json, to_json
 from grader.policy import Policy, parse_policy
 
@@ -54,13 +54,30 @@ class Gradebook(Closing):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except FileExistsError:
+            raise GradebookError(f"{folder}: is a file; results go into a folder") from None
+        except OSError as error:
+            raise GradebookError(f"{path}: cannot be used: {error.strerror}") from None
+        try:
             self._base = sqlite3.connect(path, timeout=30.0, isolation_level=None)
-            self._base.execute("PRAGMA journal_mode=WAL")
-            self._base.executescript(_TABLES)
-        except (OSError, sqlite3.Error) as error:
-            raise GradebookError(f"{path}: cannot be used: {error}") from None
-        version = int(self.note("version") or self._noted("version", str(_VERSION)))
-        if version != _VERSION:
+        except sqlite3.Error as error:
+            raise GradebookError(f"{path}: {_reason(error)}") from None
+        try:
+            self._begin()
+        except sqlite3.Error as error:
+            self.close()
+            raise GradebookError(f"{path}: {_reason(error)}") from None
+        except GradebookError:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        """Make the tables, or see that they are those of this grader."""
+        self._base.execute("PRAGMA journal_mode=WAL")
+        self._base.executescript(_TABLES)
+        version = self.note("version") or self._noted("version", str(_VERSION))
+        if version != str(_VERSION):
+            path = self.folder / FILE
             raise GradebookError(f"{path}: version {version}, this grader writes {_VERSION}")
 
     def note(self, key: str) -> str:
@@ -82,7 +99,7 @@ class Gradebook(Closing):
         path = self.folder / "secret"
         if not path.exists():
             put(path, secrets.token_hex(16) + "\n", mode=0o600)
-        return path.read_text(encoding="utf-8").strip()
+        return read_text(path).strip()
 
     def put(self, result: Result) -> None:
         """Store a result, in place of an older one: its JSON file, then the row."""
@@ -96,13 +113,22 @@ class Gradebook(Closing):
         query = "SELECT result FROM results WHERE student=?"
         with closing(self._base.execute(query, (student,))) as rows:
             row = rows.fetchone()
-        return result_from_json(json.loads(row[0])) if row else None
+        return self._read(student, row[0]) if row else None
 
     def results(self) -> list[Result]:
         """All results as graded, by student."""
-        query = "SELECT result FROM results ORDER BY student"
+        query = "SELECT student, result FROM results ORDER BY student"
         with closing(self._base.execute(query)) as rows:
-            return [result_from_json(json.loads(row[0])) for row in rows]
+            return [self._read(student, text) for student, text in rows]
+
+    def _read(self, student: str, text: str) -> Result:
+        """A row's result. GradebookError if this grader did not write it."""
+        try:
+            return result_from_json(json.loads(text))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            hint = f"grade it again with --only {student}"
+            said = f"the result of {student!r} is not one of this grader; {hint}"
+            raise GradebookError(f"{self.folder / FILE}: {said}") from None
 
     def override(self, student: str, task: str, points: float, reason: str) -> None:
         """Set the points of a task by hand. GradebookError if there is no such result or task."""
@@ -180,12 +206,12 @@ def _final(
     return dataclasses.replace(result, tasks=tasks, late=verdict.sentence, factor=verdict.factor)
 
 
-def final_results(folder: Path) -> list[Result]:
-    """What the results folder says as it counts. GradebookError if there is no gradebook."""
-    if not (folder / FILE).exists():
-        raise GradebookError(f"{folder}: no {FILE}; `python -m grader grade` makes it")
-    with Gradebook(folder) as book:
-        return book.final()
+def _reason(error: sqlite3.Error) -> str:
+    """What is wrong with the file, and what to do."""
+    if isinstance(error, sqlite3.OperationalError):  # locked, read-only, another's tables
+        return f"cannot be used: {error}"
+    hint = "put a copy of it back, or grade into another folder"
+    return f"not an SQLite database, or a damaged one; {hint}"
 
 
 def text_of(result: Result) -> str:

@@ -35,6 +35,7 @@ import minidlc
 from grader import feedback, notebook
 from grader.closing import Closing
 from grader.collect import BrokenTests, Tests
+from grader.files import read_text
 from grader.model import Assignment, Result, Row, Status, Task, TaskResult
 from grader.notebook import Notebook, SubmissionError
 from grader.program import Parts, Program, make_parts
@@ -132,7 +133,7 @@ class Grader(Closing):
     @cached_property
     def _glue(self) -> str:
         path = self.assignment.folder / "glue.py"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return read_text(path) if path.exists() else ""
 
     @cached_property
     def _reference_parts(self) -> Parts:

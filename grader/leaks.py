@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from grader.files import read_text
 from grader.notebook import instructor
 
 MIN_WORDS = 4
@@ -90,7 +91,7 @@ def _hidden(folder: Path) -> dict[str, str]:
     """The telling lines of hidden tests, but imports."""
     found: dict[str, str] = {}
     for path in sorted((folder / "tests" / "hidden").glob("*.py")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in read_text(path).splitlines():
             if _tells(line) and not line.startswith(("import ", "from ")):
                 found[_plain(line)] = f"a line of the hidden test {path.name}"
     return found
@@ -98,7 +99,7 @@ def _hidden(folder: Path) -> dict[str, str]:
 
 def _tests(folder: Path) -> Iterator[tuple[Path, ast.FunctionDef]]:
     for path in sorted(folder.glob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.parse(read_text(path)).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 yield path, node
 
@@ -125,7 +126,7 @@ def _tells(line: str) -> bool:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a file; of a notebook those of every text in it, metadata and outputs too."""
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     if path.suffix == ".ipynb":
         yield from _texts(json.loads(text))
     else:

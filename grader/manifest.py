@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, cast
 
+from grader.files import read_text
 from grader.model import Assignment, Task
 from minidlc.support.errors import nearest
 
@@ -39,13 +40,13 @@ def load(folder: Path | str) -> Assignment:
     """The assignment in that folder. Raises ManifestError with everything that is wrong."""
     path = Path(folder) / FILE
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise ManifestError(path, ["no such file; every assignment has one"]) from None
-    except UnicodeDecodeError:
-        raise ManifestError(path, ["not UTF-8"]) from None
     except tomllib.TOMLDecodeError as error:
         raise ManifestError(path, [f"not valid TOML: {error}"]) from None
+    except ValueError as error:
+        raise ManifestError(path, [str(error).removeprefix(f"{path}: ")]) from None
     faults: list[str] = []
     head = _table(data, "assignment", faults)
     tasks = [_task(entry, i, faults) for i, entry in enumerate(_entries(data, faults), 1)]

@@ -110,7 +110,7 @@ class TaskResult:
     title: str
     points: float  # full marks
     rows: tuple[Row, ...]
-    calls: int = 0  # how often the student's function ran
+    calls: int = 0  # of the function, as the student's process reports: no score rests on it
     hint: str = ""  # one hint with its section, if something failed
     output: str = ""  # the first of what it printed
     override: float | None = None  # an instructor's word, kept in the gradebook

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from grader.files import read_text
+
 MAX_FILE = 64 << 20  # bytes: a notebook that stores large outputs is still read
 MAX_CODE = 160_000  # characters of all code cells: fewer than `wire.MAX_ITEMS`
 _MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
@@ -199,17 +201,29 @@ def _source(entry: Mapping[str, Any]) -> str:
 def instructor(folder: Path) -> Notebook:
     """The assignment's own notebook: `assignment.ipynb`, or what `assignment.py` says newer."""
     text, file = folder / "assignment.py", folder / "assignment.ipynb"
-    source = text.read_text(encoding="utf-8") if text.exists() else ""
+    source = read_text(text) if text.exists() else ""
     if file.exists():
         book = read(file)
         if not source or _agree(book, source):
             return book
-    if not source:
-        raise FileNotFoundError(f"{folder} has neither assignment.ipynb nor assignment.py")
-    import jupytext  # seconds, which a notebook that was built spares
+    return parse(json.dumps(source_notebook(folder)).encode(), text.name)
 
-    content: Any = jupytext.reads(source, fmt="py:percent")  # pyright: ignore
-    return parse(json.dumps(content).encode(), text.name)
+
+def source_notebook(folder: Path) -> Any:
+    """The same notebook with all its metadata, for nbformat: from the text, if there is one.
+
+    Takes seconds, which `instructor` spares where a notebook was built. Raises FileNotFoundError.
+    """
+    text, file = folder / "assignment.py", folder / "assignment.ipynb"
+    if text.exists():
+        import jupytext
+
+        return jupytext.reads(read_text(text), fmt="py:percent")  # pyright: ignore
+    if not file.exists():
+        raise FileNotFoundError(f"{folder} has neither assignment.ipynb nor assignment.py")
+    import nbformat
+
+    return cast(Any, nbformat.read(file, as_version=4))  # pyright: ignore[reportUnknownMemberType]
 
 
 def _agree(book: Notebook, text: str) -> bool:

@@ -25,7 +25,7 @@ from typing import IO, Any, BinaryIO, cast
 from grader.exchange import Answer, StreamChannel
 from grader.model import Status, Task
 from grader.overlay import without
-from grader.sandbox.limits import Usage
+from grader.sandbox.limits import Limits, Usage
 from grader.student import Died
 
 KEPT = 64 << 10  # bytes of what the code printed
@@ -123,7 +123,7 @@ class PlainProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
         if self._late:
-            return Died(Status.TIMEOUT, f"It was ended after {self._seconds:g} seconds.")
+            return Died(Status.TIMEOUT, Limits(self._seconds).too_long)
         code = self._process.returncode
         if code == 0:
             text = "The process ended by itself, before it had answered."

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from grader.files import read_text
 from minidlc.support.errors import nearest
 
 _KEYS = ("due", "grace_minutes", "percent_per_day", "days", "extensions")
@@ -73,9 +74,12 @@ class Policy:
 def load_policy(path: Path) -> Policy:
     """The policy in that file. Raises PolicyError."""
     try:
-        return parse_policy(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {error}") from None
+        text = read_text(path)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise PolicyError(str(error)) from None
+    return parse_policy(text, str(path))
 
 
 def parse_policy(text: str, name: str = "policy.toml") -> Policy:

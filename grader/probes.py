@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.files import read_text
 from grader.grading import Grader, Options
 from grader.jobs import executor
 from grader.model import Assignment, Result, Task
@@ -97,7 +98,7 @@ def _files(author: Author, kind: str) -> Iterator[Probe]:
         id = ".".join(path.stem.split("_")[:2])
         if id not in tasks:
             raise ValueError(f"{kind}/{path.name}: there is no task {id!r} with a function")
-        source = path.read_text(encoding="utf-8")
+        source = read_text(path)
         stated = _FAILS.match(source)
         graded = tuple(dict.fromkeys([id, *(stated[1].split() if stated else ())]))
         yield Probe(tasks[id], f"{kind}/{path.name}", source, graded, quick=kind == "wrong")

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 
+from grader.closing import Closing
+
 _EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
 @dataclass
-class Progress:
+class Progress(Closing):
     """Counts submissions."""
 
     console: Console
@@ -51,7 +53,7 @@ class Progress:
         each = (time.monotonic() - self._start) / max(1, self.count)
         return left_in_words(each * (self.total - self.count))
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[text]}"))
             self._bar = Bar(*columns, console=self.console, transient=True)
@@ -59,12 +61,8 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Take the bar away."""
         if self._bar is not None:
             self._bar.stop()
 

@@ -26,6 +26,7 @@ from typing import Any
 from grader import leaks
 from grader.manifest import FILE, load
 from grader.model import Assignment, Task
+from grader.notebook import source_notebook
 from minidlc.stack import INDEX, Entry, write_index
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -110,14 +111,6 @@ def _write(path: Path, text: str) -> None:
 def _library(name: str) -> Any:
     """jupytext or nbformat: seconds of import that only who builds a notebook pays."""
     return importlib.import_module(name)
-
-
-def source_notebook(folder: Path) -> Any:
-    """The instructor's notebook: from its text if there is one, as that is what is edited."""
-    text = folder / "assignment.py"
-    if text.exists():
-        return _library("jupytext").read(text, fmt="py:percent")
-    return _library("nbformat").read(folder / "assignment.ipynb", as_version=4)
 
 
 def released_notebook(assignment: Assignment) -> Any:

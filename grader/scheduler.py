@@ -26,7 +26,7 @@ from statistics import mean, median
 from rich.console import Console
 
 from grader import notebook
-from grader.files import put
+from grader.files import put, read_text
 from grader.gradebook import RESERVED, Gradebook
 from grader.grading import Grader, Options, fault, time_of
 from grader.jobs import executor, grade_one
@@ -155,7 +155,7 @@ def _take_notes(book: Gradebook, assignment: Assignment, order: Order) -> None:
     book.write_note("folder", str(assignment.folder.resolve()))
     if order.policy is not None:
         load_policy(order.policy)
-        book.write_note("policy", order.policy.read_text(encoding="utf-8"))
+        book.write_note("policy", read_text(order.policy))
 
 
 def _todo(

@@ -26,6 +26,7 @@ from minidlc.support.errors import CompileError
 
 MAX_MESSAGE = 2000  # characters of an exception's text that are reported
 MAX_FRAMES = 8
+SPARE = 32 << 20  # bytes: more than the compiler needs for the largest notebook that is read
 
 
 @dataclass
@@ -51,19 +52,27 @@ class Worker:
     functions: dict[str, Counted] = field(default_factory=dict[str, Counted])  # by task id
 
     def start(self, cells: list[list[str]], glue: str, functions: dict[str, str]) -> object:
-        """Run the cells (label, source) and look up the functions (task id -> name).
+        """Run the cells (label, source) as a notebook does; look up the functions (id -> name).
 
-        Returns the ids whose function is not there.
+        Returns the ids whose function is not there. A cell that raises does not stop the next; if a
+        function is missing then, the first such error is raised.
         """
         warnings.simplefilter("ignore")
         sys.modules["submission"] = self.module
         if glue:
             self.glue = _run({}, "glue", glue).get("GLUE", {})
+        failed: BaseException | None = None
         for label, source in cells:
-            _run(self.module.__dict__, label, source)
+            try:
+                _run(self.module.__dict__, label, source)
+            except BaseException as error:  # SystemExit and KeyboardInterrupt of a cell too
+                failed = failed or error
         found = {task: getattr(self.module, name, None) for task, name in functions.items()}
         self.functions = {task: Counted(fn) for task, fn in found.items() if callable(fn)}
-        return [task for task, fn in found.items() if not callable(fn)]
+        missing = [task for task, fn in found.items() if not callable(fn)]
+        if missing and failed is not None:
+            raise failed
+        return missing
 
     def call(self, task: str, args: list[Any], kwargs: dict[str, Any]) -> object:
         """Call the task's function through its glue; the end-to-end run gets all functions."""
@@ -108,8 +117,23 @@ def _run(namespace: dict[str, Any], label: str, source: str) -> dict[str, Any]:
     file = f"<{label}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace.setdefault("__name__", "submission")
-    exec(compile(source, file, "exec"), namespace)
+    exec(_compiled_cell(source, file), namespace)
     return namespace
+
+
+def _compiled_cell(source: str, file: str) -> types.CodeType:
+    """The code of a cell. RecursionError where it is nested too deep for Python's compiler.
+
+    CPython says MemoryError when its parser's stack is full. Whether memory was short is asked
+    here, as a worker that ran out of it is another outcome.
+    """
+    try:
+        return compile(source, file, "exec")
+    except MemoryError:
+        bytearray(SPARE)  # raises MemoryError if there is indeed none left
+    except RecursionError:
+        pass
+    raise RecursionError("Python's compiler gives up on code nested that deeply")
 
 
 def frames_of(error: BaseException) -> list[str]:

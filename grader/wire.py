@@ -19,6 +19,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -27,7 +28,8 @@ import minidlc as mc
 from minidlc import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # to be parsed
 from minidlc.expr.types import DTYPES, Array, DType, TensorType, dtype
 from minidlc.graph.literals import Reader
-from minidlc.graph.text import parse, print_graph, weights_of
+from minidlc.graph.parser import parse
+from minidlc.graph.printer import text_and_weights
 from minidlc.graph.types import TupleType
 from minidlc.support.errors import CompileError
 from minidlc.support.source import Source
@@ -39,6 +41,7 @@ MAX_BLOBS = 10_000
 MAX_TEXT = 1 << 16  # characters of one IR text
 MAX_WORK = 10_000  # its lines times the most dims or operands in one
 MAX_DEPTH = 60
+_SHORT = 100  # characters of a type's text
 MAX_RANK = 32
 NONCE = 16  # bytes
 _HEAD = struct.Struct(f"!{NONCE}sII")  # nonce, bytes of JSON, number of blobs
@@ -94,7 +97,7 @@ def encode(value: object, callback: Callable[[Any], int] | None = None) -> tuple
     Raises Refused for what cannot cross.
     """
     blobs = _Blobs()
-    head = json.dumps(_plain(value, blobs, callback, 0), ensure_ascii=True)
+    head = json.dumps(_Encoder(blobs, callback).value(value, 0), ensure_ascii=True)
     if len(head) + sum(map(len, blobs)) > MAX_FRAME or not _countable(head, blobs):
         raise Refused("more data than one message may hold")
     return head, blobs
@@ -105,41 +108,53 @@ def _countable(head: str, blobs: Sequence[bytes]) -> bool:
     return len(head) <= MAX_HEAD and items <= MAX_ITEMS and len(blobs) <= MAX_BLOBS
 
 
-def _plain(value: Any, blobs: _Blobs, callback: Callable[[Any], int] | None, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise Refused(f"values nested deeper than {MAX_DEPTH}")
-    kind = cast(type, type(value))  # pyright: ignore[reportUnnecessaryCast]
-    if value is None or kind in (bool, int, str):
-        return _checked(value)
-    if kind is float:
-        return value if math.isfinite(value) else {"$": "float", "value": str(value)}
-    if kind is bytes:
-        return {"$": "bytes", "blob": blobs.put(value)}
-    if isinstance(value, (np.ndarray, np.generic)):
-        return _plain_array(np.asarray(cast(Array, value)), blobs)
-    if isinstance(value, DType):
-        return {"$": "dtype", "name": value.name}
-    if isinstance(value, TensorType):
-        return {"$": "type", "text": str(value)}
-    if isinstance(value, mc.Graph):
-        weights = {k: _plain_array(a, blobs) for k, a in weights_of(value).items()}
-        return {"$": "graph", "text": print_graph(value), "weights": weights}
+@dataclass(frozen=True)
+class _Encoder:
+    """Values of one message to JSON data."""
 
-    def inner(part: object) -> Any:
-        return _plain(part, blobs, callback, depth + 1)
+    blobs: _Blobs
+    callback: Callable[[Any], int] | None
 
-    if isinstance(value, TupleType):
-        return {"$": "types", "items": [inner(t) for t in value.items]}
-    if isinstance(value, list):
-        return [inner(v) for v in cast(list[object], value)]
-    if isinstance(value, tuple):
-        return {"$": "tuple", "items": [inner(v) for v in cast(tuple[object, ...], value)]}
-    if isinstance(value, dict):
-        pairs = cast(dict[object, object], value).items()
-        return {"$": "dict", "items": [[inner(k), inner(v)] for k, v in pairs]}
-    if callback is not None and callable(value):
-        return {"$": "function", "number": callback(value)}
-    raise Refused(f"a {kind.__name__} cannot cross: give numbers, text, arrays, types or graphs")
+    def value(self, value: Any, depth: int) -> Any:
+        kind = cast(type, type(value))  # pyright: ignore[reportUnnecessaryCast]
+        if value is None or kind in (bool, int, str):
+            return _checked(value)
+        if depth > MAX_DEPTH:
+            raise Refused(f"values nested deeper than {MAX_DEPTH}")
+        if isinstance(value, list):
+            return [self.value(v, depth + 1) for v in cast(list[object], value)]
+        if isinstance(value, tuple):
+            items = cast(tuple[object, ...], value)
+            return {"$": "tuple", "items": [self.value(v, depth + 1) for v in items]}
+        if isinstance(value, dict):
+            pairs = cast(dict[object, object], value).items()
+            items = [[self.value(k, depth + 1), self.value(v, depth + 1)] for k, v in pairs]
+            return {"$": "dict", "items": items}
+        return self.leaf(value, kind)
+
+    def leaf(self, value: Any, kind: type) -> Any:
+        """What holds no other values."""
+        if kind is float:
+            return value if math.isfinite(value) else {"$": "float", "value": str(value)}
+        if isinstance(value, TensorType):
+            return {"$": "type", "text": str(value)}
+        if kind is bytes:
+            return {"$": "bytes", "blob": self.blobs.put(value)}
+        if isinstance(value, (np.ndarray, np.generic)):
+            return _plain_array(np.asarray(cast(Array, value)), self.blobs)
+        if isinstance(value, DType):
+            return {"$": "dtype", "name": value.name}
+        if isinstance(value, mc.Graph):
+            text, weights = text_and_weights(value)
+            plain = {name: _plain_array(array, self.blobs) for name, array in weights.items()}
+            return {"$": "graph", "text": text, "weights": plain}
+        if isinstance(value, TupleType):
+            return {"$": "types", "items": [self.leaf(t, TensorType) for t in value.items]}
+        if self.callback is not None and callable(value):
+            return {"$": "function", "number": self.callback(value)}
+        raise Refused(
+            f"a {kind.__name__} cannot cross: give numbers, text, arrays, types or graphs"
+        )
 
 
 def _checked(value: object) -> object:
@@ -200,36 +215,39 @@ class _Decoder:
     check: bool
 
     def value(self, data: Any, depth: int) -> Any:
+        if not isinstance(data, (list, dict)):
+            return _checked(data)
         if depth > MAX_DEPTH * 3:  # a level of ours is up to three of JSON
             raise Refused(f"values nested deeper than {MAX_DEPTH}")
-
-        def inner(part: object) -> Any:
-            return self.value(part, depth + 1)
-
         if isinstance(data, list):
-            return [inner(part) for part in cast(list[object], data)]
-        if not isinstance(data, dict):
-            return _checked(data)
-        record = cast(dict[str, Any], data)
+            return [self.value(part, depth + 1) for part in cast(list[object], data)]
+        record, deeper = cast(dict[str, Any], data), depth + 1
         match record["$"]:
+            case "dict":
+                pairs = record["items"]
+                return {self.value(k, deeper): self.value(v, deeper) for k, v in pairs}
+            case "tuple":
+                return tuple(self.value(part, deeper) for part in record["items"])
+            case _:
+                return self.leaf(record)
+
+    def leaf(self, record: Mapping[str, Any]) -> Any:
+        """What holds no other values."""
+        match record["$"]:
+            case "type":
+                return _type(record["text"])
+            case "array":
+                return self.array(record)
+            case "graph":
+                return self.graph(record)
             case "float":
                 return float(record["value"])
             case "bytes":
                 return self.blob(record["blob"])
-            case "array":
-                return self.array(record)
             case "dtype":
                 return DTYPES[record["name"]]
-            case "type":
-                return _type(record["text"])
             case "types":
                 return TupleType(tuple(_type(part["text"]) for part in record["items"]))
-            case "graph":
-                return self.graph(record)
-            case "tuple":
-                return tuple(inner(part) for part in record["items"])
-            case "dict":
-                return {inner(k): inner(v) for k, v in record["items"]}
             case "function" if self.function is not None:
                 return self.function(record["number"])
             case kind:
@@ -265,8 +283,15 @@ class _Decoder:
 def _type(text: object) -> TensorType:
     """A type as it is printed: `f32["N", 4]`."""
     shown = _text(text)
+    return _read_type(shown) if len(shown) > _SHORT else _read_short_type(shown)
+
+
+def _read_type(shown: str) -> TensorType:
     reader = Reader(Source("<received>", shown))
     return reader.tensor_type(ast.parse(shown, mode="eval").body)
+
+
+_read_short_type = lru_cache(maxsize=1024)(_read_type)  # most messages name the same few types
 
 
 def _text(text: object) -> str:

@@ -53,11 +53,11 @@ class Servers(Closing):
     def worker(self, task: Task, seconds: float) -> Process:
         """A fresh worker whose minidlc lacks what the task withholds."""
         withheld = tuple(sorted(task.withheld))
-        return self._server(withheld).spawn(Limits(seconds=seconds))
+        return self._server(withheld).spawn(Limits(seconds=seconds, stated=task.seconds))
 
     def evaluator(self, task: Task, seconds: float) -> Process:
         """A fresh evaluator, with all of minidlc."""
-        return self._server(()).spawn(Limits(seconds=seconds))
+        return self._server(()).spawn(Limits(seconds=seconds, stated=task.seconds))
 
     def _server(self, withheld: tuple[str, ...]) -> ForkServer:
         if withheld not in self._servers:

@@ -289,8 +289,9 @@ def _read_arrays(text: str, names: set[str]) -> dict[str, Array]:
     try:
         loaded = np.load(file or name, allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
-            files: list[str] = loaded.files
-            found: dict[str, Array] = {f.removeprefix("in::"): loaded[f] for f in files}
+            with loaded:
+                files: list[str] = loaded.files
+                found: dict[str, Array] = {f.removeprefix("in::"): loaded[f] for f in files}
             return {k: v for k, v in found.items() if not k.startswith("out::") or k in names}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
         raise OptionError(f"--input {text!r}: {e}", code="MDLC1008") from None

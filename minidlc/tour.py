@@ -156,9 +156,11 @@ def _generated(screen: Screen, exe: mc.Executable, kernel: CompiledKernel, direc
 
 
 def _ran(screen: Screen, exe: mc.Executable, model: Any) -> bool:
-    digits = np.load(MODELS / "mnist_digits_40.npz")
-    case = np.load(MODELS / "mnist_cntk.case0.npz")
-    images, labels = digits["x"], digits["y"]
+    with np.load(MODELS / "mnist_digits_40.npz") as digits:
+        images, labels = digits["x"], digits["y"]
+    with np.load(MODELS / "mnist_cntk.case0.npz") as case:
+        given = next(case[k] for k in case.files if k.startswith("in::"))
+        wanted = next(case[k] for k in case.files if k.startswith("out::"))
     reference: Any = ReferenceEvaluator(model)
     name = exe.source.inputs[0].name
     right, worst = 0, 0.0
@@ -167,8 +169,6 @@ def _ran(screen: Screen, exe: mc.Executable, model: Any) -> bool:
         right += int(np.argmax(ours)) == int(label)
         expected = reference.run(None, {model.graph.input[0].name: image})[0]
         worst = max(worst, float(np.abs(ours - expected).max() / np.abs(expected).max()))
-    given = next(case[k] for k in case.files if k.startswith("in::"))
-    wanted = next(case[k] for k in case.files if k.startswith("out::"))
     stored = float(np.abs(exe({name: given})[0] - wanted).max() / np.abs(wanted).max())
     worst = max(worst, stored)
     screen.step(

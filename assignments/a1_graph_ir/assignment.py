@@ -187,7 +187,7 @@ grader.check_here("1.1")
 #   walk.)
 # - **Cycle.** If the needed nodes have a cycle, raise `VerifyError` with code `MDLC0402`. Its message
 #   names a node of the cycle in single quotes, and no node that is not on a cycle.
-# - **Depth.** A chain of 3,000 nodes must pass. Python allows about 1,000 calls inside each other.
+# - **Depth.** A chain of 2,000 nodes must pass. Python allows about 1,000 calls inside each other.
 #   **Width** stays small: in the tests fewer than 50 nodes are ready at a time, so you may look
 #   through all of them at each step.
 #
@@ -293,7 +293,7 @@ grader.check_here("1.2")
 #   types that the values read state, right or wrong.
 # - For 0490 follow the reads from the outputs, also through nodes that are not listed.
 # - Constants need not be listed. Graphs inside of ops (branches, loops) are not looked into.
-# - A chain of 3,000 nodes must pass.
+# - A chain of 2,000 nodes must pass.
 #
 # **Example.** Three faults, so the code of the error is `MDLC0403` and its message begins with 3.
 # The type of `y` is right for the type that `h` states.

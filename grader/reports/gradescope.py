@@ -69,7 +69,7 @@ def _test(task: TaskResult) -> dict[str, Any]:
         "output_format": "text",
         "tags": [],
         "visibility": "visible",
-        "extra_data": {"calls": task.calls},
+        "extra_data": {"calls_reported_by_submission": task.calls},  # it can be faked
     }
 
 

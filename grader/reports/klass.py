@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from grader.files import read_text
 from grader.model import Result, Row, Status, TaskResult
 
 _MONTHS = (  # not strftime's, which are in the language of the machine
@@ -49,13 +50,19 @@ class Roster:
 
     @staticmethod
     def read(path: Path) -> Roster:
-        """A CSV file with a header; ValueError if it has none."""
-        text = path.read_text(encoding="utf-8-sig")
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        if not reader.fieldnames:
-            raise ValueError(f"{path}: no header line")
-        rows = tuple({k: v or "" for k, v in row.items() if k} for row in reader)
-        return Roster(tuple(reader.fieldnames), rows)
+        """A CSV file in UTF-8 with a header. Raises OSError, ValueError."""
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        wanted = "the CSV export of Canvas, or the worksheet of Moodle"
+        try:
+            header = tuple(reader.fieldnames or ())
+            rows = tuple({k: v or "" for k, v in row.items() if k} for row in reader)
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}: after line {reader.line_num}: {error}; give {wanted}"
+            ) from None
+        if not any(header):
+            raise ValueError(f"{path}: no header line; give {wanted}")
+        return Roster(header, rows)
 
     def find(self, student: str, columns: Iterable[str]) -> dict[str, str] | None:
         """The row in which one of the columns says `student`."""

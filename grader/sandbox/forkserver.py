@@ -38,6 +38,7 @@ PRELOADED = (  # `mc.use` lies in the driver: a worker that had to import it wou
     "minidlc.jitted",
     "minidlc.driver",
     "minidlc.executable",
+    "grader.warm",
 )
 _START_SECONDS = 60.0
 _SPAWN_SECONDS = 10.0

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.sandbox import kernel, room, worker
+from grader.sandbox import kernel, limits, room, worker
 from grader.sandbox.limits import Isolation, Limits
 from grader.sandbox.locks import Place
 
@@ -47,13 +47,13 @@ class Server:
     readable: tuple[Place, ...]  # what a worker may read
 
 
-def keep(server: Server, limits: Limits, nonce: str, channel: int, output: int, life: int) -> None:
+def keep(server: Server, bounds: Limits, nonce: str, channel: int, output: int, life: int) -> None:
     """Run one worker to its end."""
     os.setsid()
     isolated = server.isolation == Isolation.NAMESPACES
     user = _take_user(server)
     if isolated:
-        room.furnish(limits)
+        room.furnish(bounds)
         folder = f"/{room.SCRATCH}"
     else:
         folder = tempfile.mkdtemp(prefix="minidlc-worker-", dir=server.temporary)
@@ -64,10 +64,10 @@ def keep(server: Server, limits: Limits, nonce: str, channel: int, output: int, 
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     pid = os.fork()
     if pid == 0:
-        worker.run(server, limits, nonce, channel, output, user, folder)
+        worker.run(server, bounds, nonce, channel, output, user, folder)
     os.close(channel)
     os.close(output)
-    ended = _wait([life], pid, limits.seconds + _GRACE)
+    ended = _wait([life], pid, bounds.seconds + _GRACE)
     if ended is None and _said(life) == b"closed":  # it may be about to end, and then says how
         ended = _wait([], pid, _GRACE)
     report = _end(pid, ended, isolated, user)
@@ -128,6 +128,7 @@ def _said(life: int) -> bytes:
 
 def _end(pid: int, ended: _Ended | None, isolated: bool, user: int | None) -> dict[str, object]:
     """Kill the worker and all it started. Its exit code tells only how it ended, never a score."""
+    waited = limits.waited(str(pid)) if ended is None else None
     if ended is None:
         os.kill(pid, signal.SIGKILL)
         _, status, used = os.wait4(pid, 0)
@@ -141,6 +142,7 @@ def _end(pid: int, ended: _Ended | None, isolated: bool, user: int | None) -> di
         "by_itself": ended is not None,
         "exit": os.waitstatus_to_exitcode(status),
         "cpu": used.ru_utime + used.ru_stime,
+        "waited": waited,
         "peak": used.ru_maxrss * scale,
         "left": left,
     }

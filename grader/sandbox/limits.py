@@ -34,6 +34,7 @@ class Limits:
     """Of one worker. Bytes, seconds."""
 
     seconds: float = 10.0  # wall time from the spawn; also bounds CPU time
+    stated: float = 0.0  # the deadline that students are told; 0: `seconds`
     memory: int = 1 << 30  # address space beyond what is preloaded
     processes: int = 1  # 1: no other process; threads are free up to `threads`
     threads: int = 16
@@ -43,16 +44,34 @@ class Limits:
     files: int = 64  # open descriptors
     temporary: int = 64 << 20  # in the temporary folder; only with NAMESPACES
 
+    @property
+    def too_long(self) -> str:
+        """What is said of a timeout; the same whether there was a second try with more time."""
+        return f"It was ended: it took longer than its {self.stated or self.seconds:g} seconds."
+
 
 @dataclass(frozen=True)
 class Usage:
     """What a worker took, and what it left for us to kill."""
 
     cpu_seconds: float = 0.0
+    waited_seconds: float | None = None  # for a core, while it could have run; None: not known
     peak_bytes: int = 0
     output: str = ""  # the first of what it printed
     output_bytes: int = 0  # all of it
     left_behind: int = 0  # processes that were still alive beside it
+
+
+def waited(task: str) -> float | None:
+    """Seconds that a process or thread (a folder of /proc) was ready, but had no core.
+
+    None where the kernel does not say (`man 5 proc_pid_schedstat`).
+    """
+    try:
+        with open(f"/proc/{task}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def apply(limits: Limits, vm_size: int, tasks: int) -> None:

@@ -51,6 +51,8 @@ class Sandboxed:
         self._usage: Usage | None = None
         self._printed = b""
         self._printed_bytes = 0
+        self._received: bytes = b""  # what has come
+        self._taken = 0  # how much of it was read
         self._ready = False
         self._silent = False  # the output pipe is closed
         channel.setblocking(False)
@@ -74,8 +76,7 @@ class Sandboxed:
             self._die(Status.CRASHED, sentence)
             raise StudentRaised("UnreadableAnswer", str(error)) from None
         except _TimeOver:
-            text = f"It was ended after {self._limits.seconds:g} seconds."
-            raise self._die(Status.TIMEOUT, text) from None
+            raise self._die(Status.TIMEOUT, self._limits.too_long) from None
         except _TooMuchOutput:
             text = f"It was ended after printing more than {self._limits.output_kill:,} bytes."
             raise self._die(Status.OUTPUT_LIMIT, text) from None
@@ -111,10 +112,17 @@ class Sandboxed:
 
     def read(self, size: int) -> bytes:
         """Up to `size` bytes of the channel, b"" at its end; empties the output pipe meanwhile."""
+        if self._taken == len(self._received):
+            self._received, self._taken = self._more(), 0
+        part = self._received[self._taken : self._taken + size]
+        self._taken += len(part)
+        return part
+
+    def _more(self) -> bytes:
         while True:
             self._wait(select.POLLIN)
             with suppress(BlockingIOError):
-                return self._channel.recv(min(size, _CHUNK * 16))
+                return self._channel.recv(_CHUNK * 16)
 
     def _receive(self) -> Any:
         return wire.read(self, nonce=self._nonce)
@@ -122,9 +130,10 @@ class Sandboxed:
     def _send(self, value: object, number: Callable[[Any], int] | None) -> None:
         data = memoryview(wire.pack(value, number, self._nonce))
         while data:
-            self._wait(select.POLLOUT)
-            with suppress(BlockingIOError):
+            try:
                 data = data[self._channel.send(data[: _CHUNK * 16]) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT)
 
     def _wait(self, event: int) -> None:
         """Until the channel is ready for `event`; _TimeOver, _TooMuchOutput."""
@@ -165,8 +174,7 @@ class Sandboxed:
             self._died = Died(Status.CRASHED, "It closed its connection to the grader.")
             return self._died
         if time.monotonic() >= self._end or code == -signal.SIGXCPU:
-            text = f"It was ended after {self._limits.seconds:g} seconds."
-            self._died = Died(Status.TIMEOUT, text)
+            self._died = Died(Status.TIMEOUT, self._limits.too_long)
         elif code == -signal.SIGKILL and report.get("peak", 0) > self._limits.memory / 2:
             self._died = Died(Status.OOM, self._memory_sentence())
         else:
@@ -189,6 +197,7 @@ class Sandboxed:
                     break
         self._usage = Usage(
             cpu_seconds=float(report.get("cpu", 0.0)),
+            waited_seconds=report.get("waited"),
             peak_bytes=int(report.get("peak", 0)),
             output=self._printed.decode("utf-8", "replace"),
             output_bytes=self._printed_bytes,

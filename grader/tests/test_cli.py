@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from grader.cli import main
+from grader.gradebook import Gradebook
 from grader.manifest import load
 from grader.notebook import instructor
 from grader.release import blank
@@ -20,13 +25,26 @@ pytestmark = pytest.mark.long
 COMMANDS = ("release", "check", "grade", "report", "mark", "doctor")
 
 
-def grader(*words: object, code: int = 0) -> str:
-    """Run `python -m grader …`; what it said."""
+def typed(*words: object, code: int = 0) -> str:
+    """Run `python -m grader …` as it is typed; what it said."""
     command = [sys.executable, "-m", "grader", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
+
+
+def grader(*words: object, code: int = 0) -> str:
+    """The same in this process, without the second that starting one takes."""
+    said, ended = io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
+        patch.setattr(sys, "argv", ["grader", *map(str, words)])
+        try:
+            main()
+        except SystemExit as end:
+            ended = end.code or 0
+    assert ended == code, said.getvalue()
+    return said.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +61,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(json.dumps(book), encoding="utf-8")
     grader("grade", TOY, folder / "in", "--out", folder / "out", "--jobs", 1, "--secret", "s")
     return folder / "out"
+
+
+def test_as_it_is_typed():
+    whole = typed("--help")
+    assert all(command in whole for command in COMMANDS)
+    assert typed("release", "nowhere", code=1).startswith("error: nowhere")
 
 
 def test_every_command_explains_itself():
@@ -120,6 +144,59 @@ def test_what_is_wrong_in_one_sentence(words: list[object], said: str, tmp_path,
     assert text.startswith("error: ")
     assert said in text
     assert len(text.strip().splitlines()) == 1
+
+
+LATIN = "Identifier,Full name\nParticipant 1,Zoë\n".encode("latin-1")
+WIDE = "Identifier,Full name\n".encode("utf-16")
+UTF8 = 'save the file as UTF-8; a spreadsheet calls it "CSV UTF-8"'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("roster.csv", LATIN, f"line 2: byte 0xeb is not UTF-8; {UTF8}"),
+        ("roster.csv", WIDE, f"the text is UTF-16, not UTF-8; {UTF8}"),
+        ("roster.csv", b"", "no header line; give the CSV export of Canvas, or the worksheet"),
+        (
+            "roster.csv",
+            b'a,b\n"1,2\n' + b"x" * 200_000,
+            "after line 1: field larger than field limit",
+        ),
+        ("roster.csv", None, "no such file or directory"),
+        ("gradebook.sqlite", b"no database " * 99, "not an SQLite database, or a damaged one; put"),
+        ("policy.toml", b"# f\xfcr alle\n", f"line 1: byte 0xfc is not UTF-8; {UTF8}"),
+        ("policy.toml", b"due = \n", "not valid TOML"),
+        ("policy.toml", None, "cannot be read: No such file or directory"),
+        ("assignment.toml", b"# f\xfcr alle\n", f"line 1: byte 0xfc is not UTF-8; {UTF8}"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_rule_and_hint(
+    name: str, data: bytes | None, said: str, tmp_path: Path
+):
+    path = tmp_path / name
+    if data is not None:
+        path.write_bytes(data)
+    if name == "roster.csv":
+        Gradebook(tmp_path).close()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ada.ipynb").write_text("{}")
+    words = {
+        "roster.csv": ["report", tmp_path, "--format", "canvas", "--roster", path],
+        "gradebook.sqlite": ["report", tmp_path],
+        "policy.toml": ["grade", TOY, tmp_path / "in", "--out", tmp_path / "o", "--policy", path],
+        "assignment.toml": ["release", tmp_path],
+    }
+    text = grader(*words[name], code=1)
+    assert text.startswith(f"error: {path}: {said}")
+    assert len(text.splitlines()) == 1
+
+
+def test_a_gradebook_of_something_else_is_named(tmp_path: Path):
+    with sqlite3.connect(tmp_path / "gradebook.sqlite") as base:
+        base.execute("CREATE TABLE results (title TEXT)")
+    base.close()
+    text = grader("report", tmp_path, code=1)
+    assert text.startswith("error: the gradebook.sqlite of that folder: no such column: student")
 
 
 def test_the_reference_is_not_needed_to_release(tmp_path: Path):

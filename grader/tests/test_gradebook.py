@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from grader.gradebook import Gradebook, GradebookError, final_results, text_of
+from grader.gradebook import Gradebook, GradebookError, text_of
 from grader.model import Result, Row, Status, TaskResult
 
 
@@ -29,7 +29,7 @@ def test_a_result_is_a_row_and_a_file(tmp_path):
         assert data["tasks"][0]["rows"][0]["status"] == "passed"
         book.put(dataclasses.replace(ada, error="gone"))
         assert [r.error for r in book.results()] == ["gone", ""]
-    assert final_results(tmp_path)[0].score == 10
+        assert book.final()[0].score == 10
     assert text_of(ada) == text_of(dataclasses.replace(ada))
 
 
@@ -85,11 +85,11 @@ def test_the_secret_is_made_once_and_is_ours_alone(tmp_path):
 
 
 def test_a_gradebook_that_cannot_be_used(tmp_path):
-    with pytest.raises(GradebookError, match=r"no gradebook\.sqlite"):
-        final_results(tmp_path)
     (tmp_path / "gradebook.sqlite").write_text("this is no database, and never was one. " * 40)
-    with pytest.raises(GradebookError, match="cannot be used"):
+    with pytest.raises(GradebookError, match=r"gradebook\.sqlite: not an SQLite database.* copy"):
         Gradebook(tmp_path)
+    with pytest.raises(GradebookError, match=r"gradebook\.sqlite: is a file; results go into"):
+        Gradebook(tmp_path / "gradebook.sqlite")
     other = tmp_path / "other"
     Gradebook(other).close()
     base = sqlite3.connect(other / "gradebook.sqlite")
@@ -98,6 +98,19 @@ def test_a_gradebook_that_cannot_be_used(tmp_path):
     base.close()
     with pytest.raises(GradebookError, match="version 9"):
         Gradebook(other)
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"tasks": [{"rows": [3]}]}'])
+def test_a_row_that_this_grader_did_not_write(tmp_path, text):
+    with Gradebook(tmp_path) as book:
+        book.put(result("ada"))
+        with sqlite3.connect(tmp_path / "gradebook.sqlite") as base:
+            base.execute("UPDATE results SET result=?", (text,))
+        base.close()
+        said = r"gradebook\.sqlite: the result of 'ada' is not one of this grader; .*--only ada"
+        for read in (book.results, book.final, lambda: book.get("ada")):
+            with pytest.raises(GradebookError, match=said):
+                read()
 
 
 def test_half_a_file_is_never_seen(tmp_path, monkeypatch):

@@ -3,7 +3,15 @@ import os
 
 import pytest
 
-from grader.notebook import Notebook, SubmissionError, find, instructor, parse, read
+from grader.notebook import (
+    Notebook,
+    SubmissionError,
+    find,
+    instructor,
+    parse,
+    read,
+    source_notebook,
+)
 from grader.tests.threads import TOY
 
 CELL = {"cell_type": "code", "metadata": {}, "outputs": [], "source": "def f():\n    return 1\n"}
@@ -135,6 +143,12 @@ def test_the_instructors_notebook_is_the_newer_of_text_and_notebook(tmp_path):
     assert any("x * 2" in cell.source for cell in instructor(tmp_path).cells)
     (tmp_path / "assignment.py").unlink()
     assert instructor(tmp_path) == from_text
+    own = [(cell.source, cell.cell_type == "code") for cell in source_notebook(tmp_path).cells]
+    assert own == [(cell.source, cell.code) for cell in from_text.cells]
+    (tmp_path / "assignment.ipynb").unlink()
+    for reader in (instructor, source_notebook):
+        with pytest.raises(FileNotFoundError, match="neither assignment"):
+            reader(tmp_path)
 
 
 def test_a_cell_can_be_replaced():

@@ -186,7 +186,7 @@ def test_what_is_not_in_an_overlay() -> None:
     assert not (overlay / "minidlc/benchmarks").exists()
     assert not any(overlay.rglob("RESULTS.md"))
     names = {path.name for path in (overlay / "grader").rglob("*.py")}
-    assert names == {"__init__.py", "wire.py", "serve.py"} | {
+    assert names == {"__init__.py", "wire.py", "serve.py", "warm.py"} | {
         f"{name}.py" for name in overlay_module._INNER
     }
     program = """

@@ -11,7 +11,7 @@ import pytest
 
 from grader import leaks
 from grader.manifest import load
-from grader.notebook import read
+from grader.notebook import read, source_notebook
 from grader.release import (
     ReleaseError,
     blank,
@@ -19,7 +19,6 @@ from grader.release import (
     checksum,
     metadata_faults,
     release,
-    source_notebook,
 )
 from grader.tests.authoring import CLOSEST, make, marks
 from minidlc.stack import read_index

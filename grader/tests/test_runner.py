@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-from grader import expect, feedback
+from grader import expect, feedback, runner
 from grader.collect import Test
 from grader.manifest import load
 from grader.model import Row, Status
@@ -269,7 +269,7 @@ class Scripted(ThreadWorkers):
 
 
 def test_a_death_is_one_row_and_the_rest_is_not_run():
-    rows = run(RIGHT, public, public, hidden, workers=Scripted([(4, Status.CRASHED)])).rows
+    rows = run(RIGHT, public, public, hidden, workers=Scripted([(3, Status.CRASHED)])).rows
     assert [row.status for row in rows] == ["passed", "crashed", "not_run"]
     assert rows[2].sentence == "Not run: an earlier test ended the process (crashed)."
     rows = run(RIGHT, public, hidden, workers=Scripted([(1, Status.OOM)])).rows
@@ -277,12 +277,26 @@ def test_a_death_is_one_row_and_the_rest_is_not_run():
 
 
 def test_a_timeout_on_a_busy_machine_is_tried_again():
-    workers = Scripted([(3, Status.TIMEOUT)])
+    workers = Scripted([(2, Status.TIMEOUT)])
     assert run(RIGHT, public, workers=workers).earned == 4
     assert workers.workers == 2
     assert workers.seconds == 3 * TASK.seconds
-    workers = Scripted([(3, Status.TIMEOUT)] * 2)
+    workers = Scripted([(2, Status.TIMEOUT)] * 2)
     assert run(RIGHT, public, workers=workers).status == Status.TIMEOUT
+
+
+@pytest.mark.parametrize(("waited", "tries"), [(0.0, 1), (TASK.seconds, 2)])
+def test_who_sleeps_has_one_try_and_who_had_no_core_another(monkeypatch, waited, tries):
+    monkeypatch.setattr(runner, "waited", lambda task: 7.0)
+    monkeypatch.setattr(ThreadProcess, "close", closed_after(waited))
+    workers = Scripted([(2, Status.TIMEOUT)])
+    status = run(RIGHT, public, workers=workers).status
+    assert (workers.workers, status == Status.PASSED) == (tries, tries == 2)
+
+
+def closed_after(waited):
+    plain = ThreadProcess.close
+    return lambda self: dataclasses.replace(plain(self), waited_seconds=waited)
 
 
 def test_an_evaluator_that_dies_costs_one_row():

@@ -9,6 +9,7 @@ import pytest
 
 from grader.model import Status
 from grader.sandbox import ForkServer, Isolation, Limits, best
+from grader.sandbox.limits import waited
 from grader.student import Died, StudentRaised
 from grader.tests.sandboxes import (
     QUICK,
@@ -65,6 +66,18 @@ def test_endless(server: ForkServer, source: str) -> None:
     assert error.status == Status.TIMEOUT
     assert "0.5 seconds" in error.sentence
     assert time.monotonic() - began < 1.5
+
+
+def test_a_second_try_with_more_time_is_told_as_the_first() -> None:
+    assert Limits(6, stated=2).too_long == Limits(2).too_long
+
+
+@pytest.mark.skipif(waited("self") is None, reason="this kernel does not count how long one waits")
+def test_time_without_a_core_is_told(server: ForkServer) -> None:
+    _, worker = died(server, "import time\ndef f():\n    time.sleep(60)", Limits(seconds=0.5))
+    usage = worker.close()
+    assert usage.waited_seconds is not None
+    assert 0 <= usage.waited_seconds < 0.5
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ import pytest
 from rich.console import Console
 
 from grader import jobs, progress, scheduler
-from grader.gradebook import Gradebook, GradebookError, final_results
+from grader.gradebook import Gradebook, GradebookError
 from grader.manifest import load
-from grader.model import Status
+from grader.model import Result, Status
 from grader.progress import Progress, left_in_words
 from grader.sandbox import Isolation, best
 from grader.scheduler import Order, OrderError, find_submissions, grade, lines_of
-from grader.tests.threads import TOY, toy_overlays
+from grader.tests.threads import TOY, toy, toy_overlays
 
 pytestmark = [
     pytest.mark.long,
@@ -59,8 +59,13 @@ def files(folder: Path) -> dict[str, str]:
     return found
 
 
+def final(folder: Path) -> list[Result]:
+    with Gradebook(folder) as book:
+        return book.final()
+
+
 def scores(folder: Path) -> dict[str, float]:
-    return {result.student: result.score for result in final_results(folder)}
+    return {result.student: result.score for result in final(folder)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,7 +95,7 @@ def ten(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         put = Gradebook.put
         patch.setattr(Gradebook, "put", lambda self, r: (ended.append(r.student), put(self, r)))
-        summary = grade(load(TOY), order(folder, jobs=2))
+        summary = grade(toy(), order(folder, jobs=2))
     return folder, summary, ended
 
 
@@ -103,7 +108,7 @@ def test_ten_submissions_get_what_they_deserve(ten):
     text = "\n".join(lines_of(summary))
     assert "10 graded in" in text
     assert "  bob: bob.ipynb is cut off at its line 1; save it and hand it in again." in text
-    hung = next(r for r in final_results(folder / "out") if r.student == "hung")
+    hung = next(r for r in final(folder / "out") if r.student == "hung")
     assert [task.status for task in hung.tasks] == [Status.TIMEOUT, Status.PASSED, Status.TIMEOUT]
 
 
@@ -129,7 +134,7 @@ def test_graded_again_the_files_are_the_same(ten, tmp_path):
     few.mkdir()
     for name in ("ada.ipynb", "eve.ipynb", "bob.ipynb"):
         shutil.copy2(folder / "in" / name, few)
-    grade(load(TOY), order(tmp_path))
+    grade(toy(), order(tmp_path))
     again, first = files(tmp_path / "out"), files(folder / "out")
     assert len(again) == 4
     del again["summary.json"]
@@ -146,21 +151,21 @@ def results(ten, tmp_path):
 
 def test_resume_grades_only_what_changed(results):
     before = files(results / "out")
-    summary = grade(load(TOY), order(results, resume=True))
+    summary = grade(toy(), order(results, resume=True))
     assert (summary.graded, summary.kept) == (2, 8)  # the two that cannot be read
     assert files(results / "out") == before
     write(results / "in" / "kim.ipynb", task_9_1=SQUARE)
     os.utime(results / "in" / "ada.ipynb", (1_790_000_060, 1_790_000_060))
-    summary = grade(load(TOY), order(results, resume=True))
+    summary = grade(toy(), order(results, resume=True))
     assert (summary.graded, summary.kept) == (3, 7)
     assert scores(results / "out") == TEN | {"kim": 6}
-    ada = next(r for r in final_results(results / "out") if r.student == "ada")
+    ada = next(r for r in final(results / "out") if r.student == "ada")
     assert ada.submitted == "2026-09-21T14:14:20+00:00"
     with Gradebook(results / "out") as book:
         rows = tuple(dataclasses.replace(r, status=Status.GRADER_ERROR) for r in ada.tasks[0].rows)
         broken = dataclasses.replace(ada.tasks[0], rows=rows)
         book.put(dataclasses.replace(ada, tasks=(broken, *ada.tasks[1:])))
-    summary = grade(load(TOY), order(results, resume=True, secret="s"))
+    summary = grade(toy(), order(results, resume=True, secret="s"))
     assert (summary.graded, summary.kept) == (3, 7)  # what had no score through our fault
     assert scores(results / "out")["ada"] == 12
 
@@ -168,33 +173,33 @@ def test_resume_grades_only_what_changed(results):
 def test_one_task_of_one_student_again(results):
     before = files(results / "out")
     write(results / "in" / "kim.ipynb", task_9_1=SQUARE)
-    summary = grade(load(TOY), order(results, only=("kim", "9.1")))
+    summary = grade(toy(), order(results, only=("kim", "9.1")))
     assert summary.graded == 1
     assert scores(results / "out") == TEN | {"kim": 8}  # 9.3 is still the one of before
     with Gradebook(results / "out") as book:
         assert book.get("kim").digest == ""  # tasks of two submissions: resume grades all again
     write(results / "in" / "kim.ipynb")
-    grade(load(TOY), order(results, only=("kim", "")))
+    grade(toy(), order(results, only=("kim", "")))
     assert files(results / "out") == before
     for only, message in ((("kin", ""), "did you mean 'kim'?"), (("kim", "9.9"), "no task '9.9'")):
         with pytest.raises(OrderError, match=message.replace("?", r"\?")):
-            grade(load(TOY), order(results, only=only))
+            grade(toy(), order(results, only=only))
 
 
 def test_orders_that_cannot_be_carried_out(tmp_path, monkeypatch):
     with pytest.raises(OrderError, match="no such folder"):
-        grade(load(TOY), order(tmp_path))
+        grade(toy(), order(tmp_path))
     write(tmp_path / "in" / "ada.ipynb")
     need = {"isolation": Isolation.UID, "require": Isolation.NAMESPACES}
     with pytest.raises(OrderError, match="isolation: namespaces is required, this machine has uid"):
-        grade(load(TOY), order(tmp_path, **need))
+        grade(toy(), order(tmp_path, **need))
     with Gradebook(tmp_path / "out") as book:
         book.write_note("assignment", "a1")
     with pytest.raises(OrderError, match="holds results of a1, not of toy"):
-        grade(load(TOY), order(tmp_path))
+        grade(toy(), order(tmp_path))
     (tmp_path / "blocked").write_text("")
     with pytest.raises(GradebookError):
-        grade(load(TOY), Order(tmp_path / "in", tmp_path / "blocked"))
+        grade(toy(), Order(tmp_path / "in", tmp_path / "blocked"))
 
 
 def test_submissions_are_files_and_folders(tmp_path):
@@ -240,8 +245,8 @@ def test_the_policy_stays_with_the_results(tmp_path):
     write(tmp_path / "in" / "ada.ipynb")
     policy = tmp_path / "policy.toml"
     policy.write_text("due = 2026-09-20T00:00:00Z\npercent_per_day = 25\ndays = 3\n")
-    summary = grade(load(TOY), order(tmp_path, policy=policy, secret=""))
-    [result] = final_results(tmp_path / "out")
+    summary = grade(toy(), order(tmp_path, policy=policy, secret=""))
+    [result] = final(tmp_path / "out")
     assert (result.score, result.late) == (6, "2 days late: 50 % off.")
     assert summary.graded == 1
     assert (tmp_path / "out" / "secret").exists()
@@ -260,7 +265,7 @@ def test_a_test_of_ours_that_kills_its_process_costs_one_student(tmp_path):
         write(tmp_path / "in" / f"{name}.ipynb")
     write(tmp_path / "in" / "bob.ipynb", task_9_1="def twice(x):\n    return 666\n")
     summary = grade(load(toy), order(tmp_path))
-    found = {r.student: r for r in final_results(tmp_path / "out")}
+    found = {r.student: r for r in final(tmp_path / "out")}
     assert {name: r.counts for name, r in found.items()} == {"ada": True, "bob": False, "eve": True}
     assert (found["ada"].score, found["eve"].score) == (12, 12)
     assert "its job process died" in found["bob"].tasks[0].rows[0].private
@@ -270,11 +275,11 @@ def test_a_test_of_ours_that_kills_its_process_costs_one_student(tmp_path):
 SCRIPT = """
 import sys
 from pathlib import Path
-from grader.manifest import load
 from grader.scheduler import Order, grade
+from grader.tests.threads import toy
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    grade(load(sys.argv[2]), Order(folder / "in", folder / "out", jobs=2, secret="s", resume=True))
+    grade(toy(), Order(folder / "in", folder / "out", jobs=2, secret="s", resume=True))
 """
 
 
@@ -298,7 +303,7 @@ def test_killed_half_way_and_resumed(ten, tmp_path):
     (tmp_path / "grade.py").write_text(SCRIPT)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, str(tmp_path / "grade.py"), str(tmp_path), str(TOY)]
+    command = [sys.executable, str(tmp_path / "grade.py"), str(tmp_path)]
     environment = os.environ | {"TMPDIR": str(scratch)}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     process = subprocess.Popen(command, env=environment)
@@ -316,7 +321,7 @@ def test_killed_half_way_and_resumed(ten, tmp_path):
     with Gradebook(tmp_path / "out") as book:
         done = [result.student for result in book.results()]
     assert 3 <= len(done) < 10
-    summary = grade(load(TOY), order(tmp_path, resume=True, jobs=2))
+    summary = grade(toy(), order(tmp_path, resume=True, jobs=2))
     unreadable = len({"bob", "max"} & set(done))
     assert summary.kept == len(done) - unreadable
     assert files(tmp_path / "out") == files(folder / "out")
@@ -332,7 +337,7 @@ def test_a_dask_cluster_of_two_workers(ten, tmp_path):
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
     )
     with cluster:
-        summary = grade(load(TOY), order(tmp_path, cluster=cluster.scheduler_address))
+        summary = grade(toy(), order(tmp_path, cluster=cluster.scheduler_address))
     assert summary.graded == 4
     first = files(folder / "out")
     again = files(tmp_path / "out")
@@ -345,10 +350,10 @@ def test_clusters_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "_PATIENCE", "1s")
     write(tmp_path / "in" / "ada.ipynb")
     with pytest.raises(jobs.JobsError, match="no Dask scheduler answers at tcp://127"):
-        grade(load(TOY), order(tmp_path, cluster="tcp://127.0.0.1:9"))
+        grade(toy(), order(tmp_path, cluster="tcp://127.0.0.1:9"))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(jobs.JobsError, match=r"minidlc\[cluster\]"):
-        grade(load(TOY), order(tmp_path, cluster="tcp://127.0.0.1:9"))
+        grade(toy(), order(tmp_path, cluster="tcp://127.0.0.1:9"))
 
 
 def test_progress_says_how_far_and_how_long(monkeypatch):

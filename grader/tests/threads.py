@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import threading
 from contextlib import suppress
@@ -11,12 +12,20 @@ from socket import SHUT_RDWR, socketpair
 
 from grader.exchange import StreamChannel
 from grader.manifest import load
-from grader.model import Task
+from grader.model import Assignment, Task
 from grader.sandbox.limits import Usage
 from grader.serve import serve
 from grader.workers import shared
 
 TOY = Path(__file__).parent / "fixtures" / "toy"
+
+
+@functools.cache
+def toy() -> Assignment:
+    """The toy with nothing withheld: a single fork server serves all its tasks."""
+    whole = load(TOY)
+    tasks = tuple(dataclasses.replace(task, withheld=()) for task in whole.tasks)
+    return dataclasses.replace(whole, tasks=tasks)
 
 
 @functools.cache

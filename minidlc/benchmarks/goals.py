@@ -43,7 +43,8 @@ import numpy as np
 import llvmlite.binding, onnx
 import minidlc as mc
 compile = mc.compile  # loads the compiler's modules
-x = {name: array for name, array in np.load(sys.argv[2]).items()}
+with np.load(sys.argv[2]) as stored:
+    x = dict(stored)
 begin = time.perf_counter()
 exe = compile(sys.argv[1], threads=2)
 compiled = time.perf_counter()

@@ -174,39 +174,35 @@ def type_notes(types: Sequence[Type | None]) -> tuple[str, ...]:
     return tuple(f"input {i}: {t}" for i, t in enumerate(types))
 
 
-def _check_inputs(op: Op, types: Sequence[Type | None], notes: tuple[str, ...]) -> None:
+def _check_inputs(op: Op, types: Sequence[Type | None]) -> None:
     """Refuse what no type rule should have to look at: omitted inputs, tuples."""
     for i, t in enumerate(types):
         if t is None and i not in op.optional:
-            raise TypeRuleError(f"{op.name}: input {i} is required, got None", notes=notes)
+            raise TypeRuleError(f"{op.name}: input {i} is required, got None")
         if isinstance(t, TupleType) and not op.takes_tuple:
-            raise TypeRuleError(
-                f"{op.name}: input {i} is the tuple {t}",
-                hint="take one of its results: getitem(x, index=0)",
-                notes=notes,
-            )
+            hint = "take one of its results: getitem(x, index=0)"
+            raise TypeRuleError(f"{op.name}: input {i} is the tuple {t}", hint=hint)
 
 
 def infer(op: Op, types: Sequence[Type | None]) -> Type:
     """Type of the op's result; raises TypeRuleError with the input types as notes."""
     rule = extension.dispatch(f"type_rule.{op.name}", type(op).type_rule)
-    notes = type_notes(types)
-    _check_inputs(op, types, notes)
     try:
+        _check_inputs(op, types)
         result: object = rule(op, *types)
     except TypeRuleError as e:
-        e.notes = e.notes or notes
+        e.notes = e.notes or type_notes(types)
         raise
     except TypeError as e:
         if "argument" not in str(e):
             raise
         raise TypeRuleError(
-            f"{op.name}: takes another number of inputs, got {len(types)}", notes=notes
+            f"{op.name}: takes another number of inputs, got {len(types)}", notes=type_notes(types)
         ) from None
     if not isinstance(result, (TensorType, TupleType)):
         raise TypeRuleError(
             f"{op.name}: the type rule returned {result!r}, not a type",
-            notes=notes,
+            notes=type_notes(types),
             code="MDLC0206",
         )
     return result

@@ -42,9 +42,14 @@ def print_graph(graph: Graph) -> str:
 
 def weights_of(graph: Graph) -> dict[str, Array]:
     """The large constants under the names that the text gives them."""
+    return text_and_weights(graph)[1]
+
+
+def text_and_weights(graph: Graph) -> tuple[str, dict[str, Array]]:
+    """The shipped printer's text and the large constants that it names, in one walk."""
     printer = _Printer()
-    printer.function(graph, identifier(graph.name))
-    return printer.weights
+    lines = printer.function(graph, identifier(graph.name))
+    return "\n".join(lines), printer.weights
 
 
 def value_names(graph: Graph) -> dict[Value, str]:
@@ -57,7 +62,7 @@ def value_names(graph: Graph) -> dict[Value, str]:
 
 
 def _print_graph(graph: Graph) -> str:
-    return "\n".join(_Printer().function(graph, identifier(graph.name)))
+    return text_and_weights(graph)[0]
 
 
 @dataclass

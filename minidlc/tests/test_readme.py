@@ -23,7 +23,8 @@ def test_the_api_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     shutil.copy(PACKAGE / "models" / "mnist_cntk.onnx", tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
-    x = np.load(PACKAGE / "models" / "mnist_digits_40.npz")["x"][0]
+    with np.load(PACKAGE / "models" / "mnist_digits_40.npz") as digits:
+        x = digits["x"][0]
     names = {"x": x, "my_cse": lambda graph: graph}
     exec(compile(code, "README.md", "exec"), names)
     (got,), (want,) = names["outs"], names["slow"]

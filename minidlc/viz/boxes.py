@@ -1,6 +1,6 @@
 """Graph -> boxes and arrows: what a picture of a graph has to show, before anything is placed.
 
-    chart = chart_of(g)                             # Fused groups opened, weights as badges
+    chart = chart_of(g)                             # groups and bodies opened, weights as badges
     [(b.title, b.badges) for b in chart.boxes]      # [('x', ()), ('conv2d', ('w: 6×1×5×5',)), …]
     [(a.tail, a.head, a.label) for a in chart.arrows]
 
@@ -10,16 +10,16 @@ Reads the graph, writes a Chart; every box has at most two lines. Treated in cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import cast
 
 from minidlc.expr.types import TensorType
-from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.op import Op
 from minidlc.graph.printer import value_names
 from minidlc.graph.types import Type, result_types
+from minidlc.viz.opening import Frame, Opened, Placed, box_key, opened
 
 _MOST_BADGES = 2  # weights named on a box; more are counted
 
@@ -29,7 +29,7 @@ class Box:
     """An op, an input, an output, or a collapsed run of ops.
 
     `kind` is a pattern, "value" for inputs and outputs, "many" for a collapsed run; `frame` is the
-    key of the fused group it belongs to.
+    key of the innermost frame it lies in: a fused group, or a body of a branch or loop.
     """
 
     key: str
@@ -56,127 +56,99 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Chart:
-    """Boxes in execution order, arrows, and the headline of each frame."""
+    """Boxes in execution order, arrows, and the frames that hold boxes, outer ones first."""
 
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
-    frames: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A node to draw, its inputs seen through fused groups; `frame` names its group, if any."""
-
-    node: Node
-    name: str
-    frame: str = ""
+    frames: Mapping[str, Frame]
 
 
 def chart_of(g: Graph) -> Chart:
     """The boxes of a graph: inputs just before their first reader, outputs after their maker."""
-    placed, outputs = open_groups(g)
+    shown = opened(g)
     own = value_names(g)
-    names = own | {p.node: p.name for p in placed}
+    boxed = {p.value: p.name for p in shown.placed}
+    names = own | boxed
+    arrows = _arrows(g, shown, names)
     boxes: list[Box] = []
     waiting = list(g.inputs)
-    for p in placed:
-        for i in [i for i in waiting if i in p.node.inputs]:
-            boxes.append(_value_box(i, f"in {names[i]}", "input", names[i]))
+    for p, first in zip(shown.placed, _first_of_outermost(shown), strict=True):
+        for i in [i for i in waiting if i in p.reads]:
+            box = _value_box(i, f"in {names[i]}", "input", names[i])
+            at = next((n for n, b in enumerate(boxes) if b.key == first), len(boxes))
+            boxes.insert(at, box)
             waiting.remove(i)
-        if p.node.op.name != "getitem":
-            boxes.append(_op_box(p, names))
+        if not _is_getitem(p):
+            boxes.append(_value_box_inside(p) if p.role else _op_box(p, names, boxed))
     boxes += [_value_box(i, f"in {names[i]}", "input", names[i]) for i in waiting]
-    arrows = _arrows(g, placed, outputs, names)
     made_by = {a.head: a.tail for a in arrows}
     for n, v in reversed(list(enumerate(g.outputs))):
         box = _value_box(v, f"out {n}", "output", own[v])
         maker = made_by.get(box.key)
         after = next((i + 1 for i, b in enumerate(boxes) if b.key == maker), len(boxes))
         boxes.insert(after, box)
-    return Chart(tuple(boxes), arrows, {p.frame: f"kernel {p.frame}" for p in placed if p.frame})
+    return Chart(tuple(boxes), arrows, used_frames(boxes, shown.frames))
 
 
-def given(node: Node) -> list[Value]:
-    """The inputs that are not left out."""
-    return [v for v in node.inputs if v is not None]
+def _first_of_outermost(shown: Opened) -> list[str]:
+    """For each box the first one of the outermost body it lies in; its own key if in none."""
+    firsts: dict[str, str] = {}
+    found: list[str] = []
+    for p in shown.placed:
+        around = [f for f in frames_around(p.frame, shown.frames) if shown.frames[f].op]
+        outermost = around[-1] if around else ""
+        found.append(firsts.setdefault(outermost, _key(p)) if around else _key(p))
+    return found
 
 
-def fused_body(node: Node) -> Graph | None:
-    """The graph inside a Fused group, or None for any other node."""
-    return node.op.body if isinstance(node.op, Fused) else None
+def frames_around(frame: str, frames: Mapping[str, Frame]) -> list[str]:
+    """The frame and those it lies in, from the inside out."""
+    found: list[str] = []
+    while frame:
+        found.append(frame)
+        frame = frames[frame].outer
+    return found
 
 
-def open_groups(g: Graph) -> tuple[list[Placed], tuple[Value, ...]]:
-    """The nodes to draw, Fused groups replaced by what they hold, and the outputs among them."""
-    names = value_names(g)
-    seen: dict[Value, Value] = {}  # a value of the graph -> what stands for it in the picture
-    results: dict[Value, tuple[Value, ...]] = {}  # a group -> its outputs
-    placed: list[Placed] = []
-    for node in g.nodes:
-        inputs = _resolve(node.inputs, seen)
-        body = fused_body(node)
-        if body is not None:
-            local = _open_group(body, inputs, names[node], placed)
-            results[node] = tuple(local.get(v, v) for v in body.outputs)
-            seen[node] = results[node][0]
-        elif node.op.name == "getitem" and (group := given(node)[0]) in results:
-            seen[node] = results[group][int(node.op.attributes()["index"])]
-        else:
-            shown = replace(node, inputs=inputs)
-            seen[node] = shown
-            placed.append(Placed(shown, names[node]))
-    return placed, tuple(seen.get(v, v) for v in g.outputs)
+def used_frames(boxes: Sequence[Box], frames: Mapping[str, Frame]) -> dict[str, Frame]:
+    """Frames that hold a box, outer ones first."""
+    used = {f for box in boxes for f in frames_around(box.frame, frames)}
+    return {key: frame for key, frame in frames.items() if key in used}
 
 
-def _open_group(
-    body: Graph, inputs: tuple[Value | None, ...], frame: str, placed: list[Placed]
-) -> dict[Value, Value]:
-    """Place the nodes of one group; returns what stands for its values outside."""
-    names = value_names(body)
-    pairs = zip(body.inputs, inputs, strict=True)
-    local: dict[Value, Value] = {inside: v for inside, v in pairs if v is not None}
-    for part in body.nodes:
-        shown = replace(part, inputs=_resolve(part.inputs, local))
-        local[part] = shown
-        placed.append(Placed(shown, names[part], frame))
-    return local
+def _is_getitem(p: Placed) -> bool:
+    return isinstance(p.value, Node) and p.value.op.name == "getitem" and not p.role
 
 
-def _resolve(
-    inputs: tuple[Value | None, ...], seen: Mapping[Value, Value]
-) -> tuple[Value | None, ...]:
-    return tuple(None if v is None else seen.get(v, v) for v in inputs)
-
-
-def _arrows(
-    g: Graph, placed: list[Placed], outputs: tuple[Value, ...], names: Mapping[Value, str]
-) -> tuple[Arrow, ...]:
+def _arrows(g: Graph, shown: Opened, names: Mapping[Value, str]) -> tuple[Arrow, ...]:
     """Every arrow once; a type is written on the first arrow of a value that changes it."""
     source: dict[Value, str] = {i: f"in {names[i]}" for i in g.inputs}
     labels: dict[Value, str] = {}
     arrows: dict[tuple[str, str], str] = {}
-    for p in placed:
-        for v in given(p.node):
-            if v in source and p.node.op.name != "getitem":
+    for p in shown.placed:
+        for v in p.reads:
+            if v in source and not _is_getitem(p):
                 pair = (source[v], _key(p))
                 arrows[pair] = arrows.get(pair) or labels.pop(v, "")
-        inner = p.node.op.name == "getitem" and given(p.node)[0] in source
-        source[p.node] = source[given(p.node)[0]] if inner else _key(p)
-        if _changes_type(p.node):
-            labels[p.node] = type_text(p.node.type)
-    for n, v in enumerate(outputs):
+        inner = _is_getitem(p) and p.reads[0] in source
+        source[p.value] = source[p.reads[0]] if inner else _key(p)
+        if _changes_type(p):
+            labels[p.value] = type_text(p.value.type)
+    for n, v in enumerate(shown.outputs):
         if v in source:
             arrows[source[v], f"out {n}"] = ""  # the output's box says the type
     return tuple(Arrow(tail, head, label) for (tail, head), label in arrows.items())
 
 
-def _changes_type(node: Node) -> bool:
-    known = [v.type for v in given(node) if not isinstance(v, Constant)]
-    return isinstance(node.type, TensorType) and node.type not in known
+def _changes_type(p: Placed) -> bool:
+    if p.role:
+        return False  # its box says the type
+    known = [v.type for v in p.reads if not isinstance(v, Constant)]
+    return isinstance(p.value.type, TensorType) and p.value.type not in known
 
 
 def _key(p: Placed) -> str:
-    return f"{p.frame}.{p.name}" if p.frame else p.name
+    return box_key(p.frame, f"{p.role} {p.name}" if p.role else p.name)
 
 
 def _value_box(value: Value, key: str, role: str, name: str) -> Box:
@@ -184,19 +156,29 @@ def _value_box(value: Value, key: str, role: str, name: str) -> Box:
     return Box(key, "value", name, extra=role, detail=type_text(value.type), hover=hover)
 
 
-def _op_box(p: Placed, names: Mapping[Value, str]) -> Box:
-    op = p.node.op
-    weights = [v for v in dict.fromkeys(p.node.inputs) if isinstance(v, Constant)]
+def _value_box_inside(p: Placed) -> Box:
+    """A value that a body is given or returns."""
+    if isinstance(p.value, Constant):
+        title, role = _badge(p.value, p.name), "constant"
+    else:
+        title, role = p.name, p.role
+    return replace(_value_box(p.value, _key(p), role, p.name), title=title, frame=p.frame)
+
+
+def _op_box(p: Placed, names: Mapping[Value, str], boxed: Container[Value]) -> Box:
+    node = p.value
+    assert isinstance(node, Node)
+    weights = [v for v in dict.fromkeys(p.reads) if isinstance(v, Constant) and v not in boxed]
     return Box(
         _key(p),
-        kind=op.pattern.value,
-        title=op.name,
-        extra=attributes_text(op),
-        detail="" if p.name == op.name else p.name,
+        kind=node.op.pattern.value,
+        title=node.op.name,
+        extra=attributes_text(node.op),
+        detail="" if p.name == node.op.name else p.name,
         badges=_badges(weights, names),
-        hover=_hover(p, names),
+        hover=_hover(node, p.name, names),
         frame=p.frame,
-        origin=f"{op.name} {p.node.name} {p.node.loc}",
+        origin=f"{node.op.name} {node.name} {node.loc}",
     )
 
 
@@ -215,11 +197,10 @@ def _badge(weight: Constant, name: str) -> str:
     return f"{name}: {'×'.join(map(str, weight.array.shape))}"
 
 
-def _hover(p: Placed, names: Mapping[Value, str]) -> str:
-    node = p.node
+def _hover(node: Node, name: str, names: Mapping[Value, str]) -> str:
     inputs = ["None" if v is None else names.get(v, v.name) for v in node.inputs]
     attributes = [f"{k}={v}" for k, v in node.op.attributes().items() if not isinstance(v, Graph)]
-    lines = [f"{p.name}: {node.type} = {node.op.name}({', '.join([*inputs, *attributes])})"]
+    lines = [f"{name}: {node.type} = {node.op.name}({', '.join([*inputs, *attributes])})"]
     seen = [v for v in dict.fromkeys(node.inputs) if v is not None]
     lines += [f"{names.get(v, v.name)}: {v.type}" for v in seen]
     lines += [f"result {_size(node.type)}, {node.op.pattern.value}"]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minidlc.viz.boxes import Arrow, Box, Chart
+from minidlc.viz.boxes import Arrow, Box, Chart, frames_around, used_frames
 
 LIMIT = 60  # more boxes than this do not fit a slide
 _LONGEST = 100  # units in a repeated block
@@ -21,11 +21,15 @@ _NAMED = 3  # kinds of ops that a summary names
 
 @dataclass(frozen=True)
 class _Piece:
-    """Consecutive boxes; `times` > 1: that many equal blocks. `whole`: to be drawn as one box."""
+    """Consecutive boxes; `times` > 1: that many equal blocks. `whole`: to be drawn as one box.
+
+    `body` is the frame of the innermost branch or loop around them: nothing is summed up across it.
+    """
 
     boxes: tuple[Box, ...]
     times: int = 1
     whole: bool = False
+    body: str = ""
 
     @property
     def is_value(self) -> bool:
@@ -39,18 +43,23 @@ class _Piece:
 def collapse(chart: Chart, limit: int = LIMIT) -> Chart:
     """The chart with at most about `limit` boxes; one that fits is returned as it is.
 
-    First repeated blocks are drawn once; if that is not enough, neighbours are summed up.
+    First repeated blocks are drawn once; if that is not enough, neighbours are summed up, and last
+    the bodies of branches and loops are shut.
     """
     if len(chart.boxes) <= limit:
         return chart
     pieces = _repeats(_units(chart))
     if sum(p.size for p in pieces) > limit:
         pieces = _neighbours(pieces, limit)
-    return _rebuild(chart, pieces)
+    short = _rebuild(chart, pieces)
+    shut = _without_bodies(chart) if len(short.boxes) > limit else chart
+    return short if len(shut.boxes) == len(chart.boxes) else collapse(shut, limit)
 
 
 def around(chart: Chart, key: str, reach: int) -> Chart:
     """The chart with the boxes near `key` as they are, all ops before and after them summed up."""
+    if not _bodies(chart)[key]:
+        chart = _without_bodies(chart)
     place = next(i for i, box in enumerate(chart.boxes) if box.key == key)
     start, end = max(0, place - reach), place + reach + 1
     near = [_Piece((box,)) for box in chart.boxes[start:end]]
@@ -70,12 +79,32 @@ def _summed(boxes: tuple[Box, ...]) -> list[_Piece]:
 def _units(chart: Chart) -> list[_Piece]:
     """What stays together: the boxes of a fused group, or one box."""
     units: list[_Piece] = []
+    bodies = _bodies(chart)
     for box in chart.boxes:
-        if units and box.frame and units[-1].boxes[-1].frame == box.frame:
-            units[-1] = _Piece((*units[-1].boxes, box))
+        body = bodies[box.key]
+        if units and box.frame != body and units[-1].boxes[-1].frame == box.frame:
+            units[-1] = _Piece((*units[-1].boxes, box), body=body)
         else:
-            units.append(_Piece((box,)))
+            units.append(_Piece((box,), body=body))
     return units
+
+
+def _bodies(chart: Chart) -> dict[str, str]:
+    """Box -> the innermost body around it, "" for none."""
+    around = {b.key: frames_around(b.frame, chart.frames) for b in chart.boxes}
+    return {
+        key: next((f for f in frames if chart.frames[f].op), "") for key, frames in around.items()
+    }
+
+
+def _without_bodies(chart: Chart) -> Chart:
+    """The chart with each branch and loop as one box, which stands for all that its bodies hold."""
+    stands: dict[str, str] = {}
+    for box in chart.boxes:
+        for frame in frames_around(box.frame, chart.frames):  # the last one is the outermost
+            stands[box.key] = chart.frames[frame].op or stands.get(box.key, "")
+    stands = {key: op for key, op in stands.items() if op}
+    return _redrawn(chart, [b for b in chart.boxes if b.key not in stands], stands)
 
 
 def _repeats(units: list[_Piece]) -> list[_Piece]:
@@ -85,7 +114,7 @@ def _repeats(units: list[_Piece]) -> list[_Piece]:
         return units
     end = start + period * times
     inside = tuple(b for u in units[start:end] for b in u.boxes)
-    block = _Piece(inside, times, whole=True)
+    block = _Piece(inside, times, whole=True, body=units[start].body)
     return [*_repeats(units[:start]), block, *_repeats(units[end:])]
 
 
@@ -93,7 +122,7 @@ def _signature(unit: _Piece) -> str:
     """What must agree for two units to count as the same: ops, not names or shapes."""
     if unit.is_value:
         return f"value {unit.boxes[0].key}"  # never repeated
-    return "+".join(box.title for box in unit.boxes)
+    return f"{unit.body}: {'+'.join(box.title for box in unit.boxes)}"
 
 
 def _best_repeat(signatures: Sequence[str]) -> tuple[int, int, int]:
@@ -119,15 +148,19 @@ def _neighbours(pieces: list[_Piece], limit: int) -> list[_Piece]:
         last = joined[-1] if joined else None
         if piece.is_value or piece.whole:
             joined.append(piece)
-        elif last and last.whole and last.times == 1 and len(last.boxes) < step:
-            joined[-1] = _Piece((*last.boxes, *piece.boxes), whole=True)
+        elif last and _grows(last, step) and last.body == piece.body:
+            joined[-1] = _Piece((*last.boxes, *piece.boxes), whole=True, body=piece.body)
         else:
-            joined.append(_Piece(piece.boxes, whole=True))
+            joined.append(_Piece(piece.boxes, whole=True, body=piece.body))
     return joined
 
 
+def _grows(piece: _Piece, step: int) -> bool:
+    return piece.whole and piece.times == 1 and len(piece.boxes) < step
+
+
 def _rebuild(chart: Chart, pieces: list[_Piece]) -> Chart:
-    """Arrows follow their boxes; those inside a box vanish."""
+    """The chart of these pieces: whole ones as one box, others box by box."""
     boxes: list[Box] = []
     stands: dict[str, str] = {}
     for piece in pieces:
@@ -136,14 +169,18 @@ def _rebuild(chart: Chart, pieces: list[_Piece]) -> Chart:
             continue
         boxes.append(_summary(piece))
         stands |= {box.key: boxes[-1].key for box in piece.boxes}
+    return _redrawn(chart, boxes, stands)
+
+
+def _redrawn(chart: Chart, boxes: list[Box], stands: dict[str, str]) -> Chart:
+    """The chart of these boxes; arrows follow what stands for their ends, those inside vanish."""
     arrows: dict[tuple[str, str], str] = {}
     for a in chart.arrows:
         tail, head = stands.get(a.tail, a.tail), stands.get(a.head, a.head)
         if tail != head:
             arrows[tail, head] = arrows.get((tail, head)) or a.label
-    frames = {b.frame: chart.frames[b.frame] for b in boxes if b.frame}
     pairs = tuple(Arrow(tail, head, label) for (tail, head), label in arrows.items())
-    return Chart(tuple(boxes), pairs, frames)
+    return Chart(tuple(boxes), pairs, used_frames(boxes, chart.frames))
 
 
 def _summary(piece: _Piece) -> Box:
@@ -162,4 +199,5 @@ def _summary(piece: _Piece) -> Box:
         detail=", ".join(named) + rest,
         hover="\n".join([start, *hover[:40], *(["…"] if len(hover) > 40 else [])]),
         times=piece.times,
+        frame=piece.body,
     )

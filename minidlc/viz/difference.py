@@ -19,10 +19,11 @@ from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.printer import value_names
 from minidlc.graph.structure import constant_key, op_key
 from minidlc.support.arguments import expect
-from minidlc.viz.boxes import Chart, attributes_text, chart_of, fused_body
+from minidlc.viz.boxes import Chart, attributes_text, chart_of
 from minidlc.viz.collapse import around
 from minidlc.viz.drawing import SLIDE, Drawing, Item, Label, Line, Rect, shift, text_width
 from minidlc.viz.graph import MARGIN, NARROWEST, TITLE, legend, page_title, place_chart
+from minidlc.viz.opening import fused_body, held
 from minidlc.viz.paint import NAME, TEXT
 from minidlc.viz.picture import Picture
 from minidlc.viz.theme import ThemeName
@@ -115,19 +116,35 @@ def _same_value(a: Value | None, b: Value | None, numbers: Sequence[dict[Value, 
 
 
 def _inside(want: Node | None, got: Node | None, left: str, right: str) -> Difference | None:
-    """The difference within two fused groups, if both nodes are groups."""
-    bodies = [None if node is None else fused_body(node) for node in (want, got)]
-    if bodies[0] is None or bodies[1] is None:
+    """The difference within two fused groups, or within bodies of the same kind of op."""
+    if want is None or got is None or want.op.name != got.op.name:
         return None
-    found = first_difference(bodies[0], bodies[1])
-    if found is None:
-        return None
-    frames = [key.split(".")[0] for key in (left, right)]
-    inner = [(found.expected, frames[0]), (found.yours, frames[1])]
-    keys = [k if k.startswith(("in ", "out ")) else f"{f}.{k}" * bool(k) for k, f in inner]
-    outer = (left, right)  # inputs and outputs of a group have no box of their own
-    keys = [o if k.startswith(("in ", "out ")) else k for k, o in zip(keys, outer, strict=True)]
-    return Difference(f"in kernel {frames[0]}, {found.sentence}", *keys)
+    sides = zip(_graphs_of(want, left), _graphs_of(got, right), strict=True)
+    for (place, frame, expected), (_, other, yours) in sides:
+        found = first_difference(expected, yours)
+        if found:
+            keys = [
+                _key_inside(found.expected, frame, left),
+                _key_inside(found.yours, other, right),
+            ]
+            return Difference(f"in {place}, {found.sentence}", *keys)
+    return None
+
+
+def _graphs_of(node: Node, key: str) -> list[tuple[str, str, Graph]]:
+    """What a node of box `key` holds: where that is in words, the key of its frame, the graph."""
+    group = fused_body(node)
+    if group is not None:
+        frame = key.split(".")[0]
+        return [(f"kernel {frame}", frame, group)]
+    return [(b.headline(node.op.name, key), f"{key}.{b.title}", b.graph) for b in held(node)[1]]
+
+
+def _key_inside(key: str, frame: str, outer: str) -> str:
+    """The box of a key of the graph in `frame`; its inputs and outputs have no box of their own."""
+    if key.startswith(("in ", "out ")):
+        return outer
+    return f"{frame}.{key}" if key else ""
 
 
 def _outputs(

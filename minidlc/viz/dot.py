@@ -49,11 +49,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes to keep together in a frame with a headline of size `label`."""
+    """Nodes to keep together in a frame with a headline of size `label`, inside frame `outer`."""
 
     name: str
     members: tuple[str, ...]
     label: Point
+    outer: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,17 +143,25 @@ def source(
                 if node.rank == rank:
                     size = {"width": _inches(node.width), "height": _inches(node.height)}
                     part.node(node.name, _attributes=size)
-    for cluster in clusters:
-        with graph.subgraph(name=f"cluster_{cluster.name}") as part:
-            part.attr(label=_blank(cluster.label), labeljust="l", margin="14")
-            for member in cluster.members:
-                part.node(member)
+    _add_clusters(graph, "", clusters)
     for i, edge in enumerate(edges):
         attributes = {"id": str(i), "tailport": "e", "headport": "w"}
         if edge.label:
             attributes["label"] = _blank(edge.label)
         graph.edge(edge.tail, edge.head, _attributes=attributes)
     return graph
+
+
+def _add_clusters(graph: Any, outer: str, clusters: Sequence[Cluster]) -> None:
+    """The clusters that lie directly in `outer`, each with those it holds."""
+    for cluster in clusters:
+        if cluster.outer != outer:
+            continue
+        with graph.subgraph(name=f"cluster_{cluster.name}") as part:
+            part.attr(label=_blank(cluster.label), labeljust="l", margin="14")
+            for member in cluster.members:
+                part.node(member)
+            _add_clusters(part, cluster.name, clusters)
 
 
 def _inches(size: float) -> str:

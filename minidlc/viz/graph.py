@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from minidlc.graph.graph import Constant, Graph
-from minidlc.graph.op import Pattern
+from minidlc.graph.graph import Constant, Graph, Node
+from minidlc.graph.op import OpKind, Pattern
 from minidlc.support.arguments import expect
-from minidlc.viz.boxes import Chart, bytes_text, chart_of, open_groups
+from minidlc.viz.boxes import Chart, bytes_text, chart_of
 from minidlc.viz.collapse import collapse
 from minidlc.viz.drawing import (
     SLIDE,
@@ -30,6 +30,7 @@ from minidlc.viz.drawing import (
     shorten,
     text_width,
 )
+from minidlc.viz.opening import Frame, opened
 from minidlc.viz.paint import SMALL, TEXT, box_size, paint_box
 from minidlc.viz.picture import Picture
 from minidlc.viz.rows import Row, arrange, connect, entry, leave
@@ -57,15 +58,22 @@ def graph(
 
 def headline(g: Graph) -> str:
     """'lenet: 12 ops in 5 kernels, 26 kB of weights'."""
-    placed, _ = open_groups(g)
-    ops = [p for p in placed if p.node.op.name != "getitem"]
-    weights = {v: v.array.nbytes for p in ops for v in p.node.inputs if isinstance(v, Constant)}
-    frames = {p.frame for p in ops if p.frame}
+    shown = opened(g)
+    boxes = {p.value: p for p in shown.placed}
+    ops = {v: p for v, p in boxes.items() if isinstance(v, Node) and not p.role}
+    ops = {node: p for node, p in ops.items() if node.op.name != "getitem"}
+    read = {v for p in ops.values() for v in p.reads if v not in boxes}
+    weights = {v: v.array.nbytes for v in read if isinstance(v, Constant)}
+    kernels = {key for key, frame in shown.frames.items() if not frame.op}
     text = f"{g.name}: {_count(len(ops), 'op')}"
-    if frames:
-        alone = [p for p in ops if not p.frame and not p.node.op.is_view]
-        text += f" in {_count(len(frames) + len(alone), 'kernel')}"
+    if kernels:
+        own = [node for node, p in ops.items() if p.frame not in kernels and _has_kernel(node)]
+        text += f" in {_count(len(kernels) + len(own), 'kernel')}"
     return f"{text}, {bytes_text(sum(weights.values()))} of weights" if weights else text
+
+
+def _has_kernel(node: Node) -> bool:
+    return not node.op.is_view and node.op.kind != OpKind.CONTROL
 
 
 def _count(n: int, noun: str) -> str:
@@ -88,7 +96,7 @@ def place_chart(chart: Chart, room: float) -> tuple[list[Item], float, float]:
     """The boxes and arrows of a chart in rows of at most `room`; with their width and height."""
     sizes = {box.key: box_size(box) for box in chart.boxes}
     labels = {a.label: _label_size(a.label) for a in chart.arrows if a.label}
-    labels |= {f: _headline_size(f) for f in chart.frames.values()}
+    labels |= {f.headline: _headline_size(f.headline) for f in chart.frames.values()}
     content, width, height = _stack(chart, arrange(chart, sizes, labels, room))
     for share in (0.95, 0.88, 0.8):
         if width > room:  # the lines between rows need space as well
@@ -158,13 +166,11 @@ def _row_items(chart: Chart, row: Row) -> tuple[list[Item], list[Item]]:
     frames: list[Item] = []
     items: list[Item] = []
     words: list[Item] = []
-    for name, frame in place.clusters.items():
-        left, top, right, bottom = frame.box
-        box = Rect(left, top + 3, right - left, bottom - top - 6, "frame", "frame.edge", 1.5, 12)
-        frames.append(Group((box,), f"ops that run as one kernel, {name}", "frame"))
-        text = Label(chart.frames[name], left + 14, top + 23, TEXT, role="text", bold=True)
-        backing = Rect(left + 10, top + 6, text.width + 8, 22, "frame")  # arrows pass below it
-        words.append(Group((backing, text), kind="headline"))
+    for name, frame in chart.frames.items():  # outer ones first: they lie below
+        if name in place.clusters:
+            behind, headline = _paint_frame(name, frame, place.clusters[name].box)
+            frames.append(behind)
+            words.append(headline)
     for arrow, route in zip(row.arrows, place.edges, strict=True):
         ends_here = not arrow.head.startswith(leave(""))
         items.append(Group((Line(route.points, bezier=True, arrow=ends_here),), kind="edge"))
@@ -173,6 +179,18 @@ def _row_items(chart: Chart, row: Row) -> tuple[list[Item], list[Item]]:
             words.append(Label(arrow.label, x, y + 5, TEXT, "middle", "text", mono=True))
     boxes = [paint_box(b, place.nodes[b.key]) for b in chart.boxes if b.key in place.nodes]
     return frames, [*items, *boxes, *words]
+
+
+def _paint_frame(name: str, frame: Frame, area: tuple[float, ...]) -> tuple[Group, Group]:
+    """A kernel's frame is filled, a body's has dashes; its headline hides the arrows below it."""
+    left, top, right, bottom = area
+    fill, dash, what = "frame", "", f"ops that run as one kernel, {name}"
+    if frame.op:
+        fill, dash, what = "page", "8 5", f"a body that {frame.op} runs"
+    box = Rect(left, top + 3, right - left, bottom - top - 6, fill, "frame.edge", 1.5, 12, dash)
+    text = Label(frame.headline, left + 14, top + 23, TEXT, role="text", bold=True)
+    backing = Rect(left + 10, top + 6, text.width + 8, 22, fill)
+    return Group((box,), what, "frame"), Group((backing, text), kind="headline")
 
 
 _MEANING = {

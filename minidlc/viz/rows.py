@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minidlc.viz import dot
-from minidlc.viz.boxes import Arrow, Chart
+from minidlc.viz.boxes import Arrow, Chart, frames_around
 from minidlc.viz.drawing import Point
 
 _GAP = 40  # about what Graphviz leaves between two boxes of a row
@@ -68,17 +68,17 @@ def break_rows(
     Wanted in this order: rows that fit, few rows, few values crossing, groups whole, even widths.
     """
     keys = [b.key for b in chart.boxes]
-    frames = {b.key: b.frame for b in chart.boxes}
+    frames = _frames_of_boxes(chart)
     at = {key: i for i, key in enumerate(keys)}
     best: list[tuple[float, int]] = [(0.0, 0)]  # cost of keys[:end], where its last row starts
     for end in range(1, len(keys) + 1):
         options: list[tuple[float, int]] = []
         for start in range(end - 1, -1, -1):
-            length = _length(chart, keys[start:end], sizes, labels)
+            length = _length(chart, keys[start:end], sizes, labels, frames)
             if length > width and start < end - 1:
                 break
             crossing = len({a.tail for a in chart.arrows if at[a.tail] < end <= at[a.head]})
-            split = 0 < end < len(keys) and frames[keys[end - 1]] == frames[keys[end]] != ""
+            split = len(frames[keys[end - 1]] & frames[keys[end]]) if end < len(keys) else 0
             slack = 1 - min(1.0, length / width)
             cost = 10 + 3 * max(0, crossing - 1) + 25 * split + slack**2
             options.append((best[start][0] + cost, start))
@@ -92,9 +92,14 @@ def break_rows(
     return rows
 
 
-def _length(chart: Chart, keys: Sequence[str], sizes: Sizes, labels: Mapping[str, Point]) -> float:
-    """Estimated width of a row: its longest path."""
-    frames = {b.key: b.frame for b in chart.boxes}
+def _length(
+    chart: Chart,
+    keys: Sequence[str],
+    sizes: Sizes,
+    labels: Mapping[str, Point],
+    frames: Mapping[str, set[str]],
+) -> float:
+    """Estimated width of a row: its longest path. `frames` are those around each box."""
     inside = set(keys)
     end = {key: sizes[key][0] for key in keys}
     into: dict[str, list[Arrow]] = {}
@@ -104,10 +109,16 @@ def _length(chart: Chart, keys: Sequence[str], sizes: Sizes, labels: Mapping[str
     for key in keys:
         for arrow in into.get(key, ()):
             label = labels[arrow.label][0] if arrow.label else 0
-            frame = _FRAME * (frames[arrow.tail] != frames[key])
+            tail, head = frames[arrow.tail], frames[key]
+            frame = _FRAME * max(len(tail - head), len(head - tail))
             start = end[arrow.tail] + max(_GAP, label) + frame
             end[key] = max(end[key], start + sizes[key][0])
     return max(end.values(), default=0.0)
+
+
+def _frames_of_boxes(chart: Chart) -> dict[str, set[str]]:
+    """Box -> the frames around it."""
+    return {b.key: set(frames_around(b.frame, chart.frames)) for b in chart.boxes}
 
 
 def place_rows(
@@ -139,7 +150,12 @@ def _place(
     for box in chart.boxes:
         if box.key in keys and box.frame:
             members.setdefault(box.frame, []).append(box.key)
-    clusters = [dot.Cluster(f, tuple(m), labels[chart.frames[f]]) for f, m in members.items()]
+    used = {f for name in members for f in frames_around(name, chart.frames)}
+    clusters = [
+        dot.Cluster(name, tuple(members.get(name, ())), labels[frame.headline], frame.outer)
+        for name, frame in chart.frames.items()
+        if name in used
+    ]
     edges = [dot.Edge(a.tail, a.head, labels[a.label] if a.label else None) for a in arrows]
     return Row(dot.layout(nodes, edges, clusters), arrows, entries, exits)
 

@@ -23,7 +23,7 @@ from minidlc.frontend.guards import guards_of_function
 from minidlc.frontend.script.control import conditional
 from minidlc.frontend.trace import _trace
 from minidlc.graph import apply
-from minidlc.graph.graph import Staged, bodies
+from minidlc.graph.graph import Staged
 from minidlc.graph.value_ops import ValueOps
 from minidlc.support.extension import counting
 
@@ -398,25 +398,16 @@ for a in (up, down):
 # ## See it
 #
 # The compiler has both ways of capturing. `mc.trace` runs a function on proxies, as we did;
-# `mc.script` reads its source. Here is `signed` read from source, as pictures of the real IR. The
-# test comes first; the op `if_` gets it together with `x`.
+# `mc.script` reads its source. Here is `signed` read from source, as a picture of the real IR. The
+# test comes first; the op `if_` reads what it says.
 
 # %%
 scripted = mc.script(signed, mc.f32[2])
 mc.viz.graph(scripted)
 
 # %% [markdown]
-# `if_` holds two more graphs, one for each branch. Only one of them runs.
-
-# %%
-then, otherwise = bodies(scripted.nodes[-1])
-mc.viz.graph(then, title="if_, then: 1 op")
-
-# %%
-mc.viz.graph(otherwise, title="if_, otherwise: 1 op")
-
-# %% [markdown]
-# All three in one text:
+# `if_` holds two more graphs, one for each branch: the frames. The arrows from `x` into them are what
+# the branches read of the outside. Only one of the two runs. All three graphs in one text:
 
 # %%
 print(scripted)
@@ -592,9 +583,9 @@ mc.viz.graph(mine)
 
 # %%
 exe = mc.compile(mine, threads=1)
-case = np.load(lesson.model("lenet").with_suffix(".case0.npz"))
-expected = case["out::Plus214_Output_0"]
-error = np.abs(exe(case["in::Input3"]) - expected).max() / np.abs(expected).max()
+with np.load(lesson.model("lenet").with_suffix(".case0.npz")) as case:
+    image, expected = case["in::Input3"], case["out::Plus214_Output_0"]
+error = np.abs(exe(image) - expected).max() / np.abs(expected).max()
 images, labels = lesson.digits()
 right = sum(
     int(np.argmax(exe(image))) == label for image, label in zip(images, labels, strict=True)

@@ -386,14 +386,14 @@ with mc.use(**{f"onnx.{op_type}": function for op_type, function in MINE.items()
     exe = mc.compile(FILE, threads=1)
 print(dict(sorted(exe.report().overrides.items())))
 
-case = np.load(FILE.with_suffix(".case0.npz"))
-expected = case["out::Plus214_Output_0"]
+with np.load(FILE.with_suffix(".case0.npz")) as case:
+    image, expected = case["in::Input3"], case["out::Plus214_Output_0"]
 images, labels = lesson.digits()
 
 
 def check(exe):
     """Is the stored output of ONNX Runtime met, and how many of 40 digits are right?"""
-    error = np.abs(exe(case["in::Input3"]) - expected).max() / np.abs(expected).max()
+    error = np.abs(exe(image) - expected).max() / np.abs(expected).max()
     right = sum(int(np.argmax(exe(x))) == y for x, y in zip(images, labels, strict=True))
     return bool(error < 1e-5), f"{right} of {len(labels)}"
 

@@ -6,6 +6,7 @@ The table of GRADER rule 12: what a cell does stands in `table/`, what a whole f
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_output
 
+from grader import wire
 from grader.grading import Grader, Options
 from grader.manifest import load
 from grader.model import Result, Status
@@ -26,6 +28,7 @@ from grader.tests.attacks.submissions import RIGHT, solution, submission
 pytestmark = pytest.mark.long
 
 CASES = load_cases()
+PATCHED = re.compile(r"^grader\.wire\.(\w+) =", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +86,9 @@ def test_the_table_is_whole():
     """Every kind of attack that the contract lists is there, and nothing else than tasks 9.x."""
     assert len(CASES) >= 45
     assert {case.task for case in CASES.values()} == set(RIGHT)
+    patched = {name for case in CASES.values() for name in PATCHED.findall(case.source)}
+    assert len(patched) >= 2
+    assert all(hasattr(wire, name) for name in patched), "an attack on what is not there any more"
 
 
 # ---- whole files ---------------------------------------------------------------------------

@@ -52,7 +52,9 @@ def test_gradescope_has_exactly_the_fields_of_the_format():
     assert data["score"] == 4
     assert [t["status"] for t in data["tests"]] == ["failed", "failed"]
     assert "2 days late" in data["output"]
-    assert json.loads(gradescope.results_json(ADA))["execution_time"] == 2
+    ada = json.loads(gradescope.results_json(ADA))
+    assert ada["execution_time"] == 2
+    assert ada["tests"][0]["extra_data"] == {"calls_reported_by_submission": ADA.tasks[0].calls}
 
 
 def test_a_fault_of_ours_is_no_zero_anywhere(tmp_path: Path):

@@ -62,10 +62,10 @@ def test_run_reads_and_writes_arrays(tmp_path):
     case = PACKAGED / "mnist_cntk.case0.npz"
     done = minidlc("run", MODEL, "--input", str(case), "--save", str(tmp_path / "y.npz"))
     assert done.returncode == 0, done.stderr
-    stored, got = np.load(case), np.load(tmp_path / "y.npz")
-    (name,) = got.files
-    want = stored[f"out::{name}"]
-    assert np.abs(got[name] - want).max() <= 1e-4 * np.abs(want).max()
+    with np.load(case) as stored, np.load(tmp_path / "y.npz") as got:
+        (name,) = got.files
+        want = stored[f"out::{name}"]
+        assert np.abs(got[name] - want).max() <= 1e-4 * np.abs(want).max()
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ class Case:
 def case(name: str) -> Case:
     """The case of that name: mnist_cntk against stored outputs, the others against onnx."""
     if name == "mnist_cntk":
-        stored = np.load(PACKAGED / "mnist_cntk.case0.npz")
-        feeds = {k[4:]: stored[k] for k in stored.files if k.startswith("in::")}
-        outputs = tuple(stored[k] for k in stored.files if k.startswith("out::"))
+        with np.load(PACKAGED / "mnist_cntk.case0.npz") as stored:
+            feeds = {k[4:]: stored[k] for k in stored.files if k.startswith("in::")}
+            outputs = tuple(stored[k] for k in stored.files if k.startswith("out::"))
         return Case(name, onnx.load(PACKAGED / "mnist_cntk.onnx"), feeds, outputs)
     model, feeds = MODELS[name]()
     return Case(name, model, feeds, tuple(ReferenceEvaluator(model).run(None, feeds)))

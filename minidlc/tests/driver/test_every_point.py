@@ -29,8 +29,8 @@ from minidlc.transform import Cse, rules_of
 pytestmark = pytest.mark.llvm
 
 MODEL = PACKAGED / "mnist_cntk.onnx"
-CASE = np.load(PACKAGED / "mnist_cntk.case0.npz")
-X, WANTED = CASE["in::Input3"], CASE["out::Plus214_Output_0"]
+with np.load(PACKAGED / "mnist_cntk.case0.npz") as _case:
+    X, WANTED = _case["in::Input3"], _case["out::Plus214_Output_0"]
 
 
 def compiled():

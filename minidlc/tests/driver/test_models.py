@@ -53,10 +53,10 @@ def test_compiled_at_lower_optimisation_levels(name, level):
 
 @pytest.mark.llvm
 def test_forty_digits():
-    digits = np.load(PACKAGED / "mnist_digits_40.npz")
+    with np.load(PACKAGED / "mnist_digits_40.npz") as digits:
+        images, wanted = digits["x"], digits["y"].tolist()
     exe = mc.compile(PACKAGED / "mnist_cntk.onnx", threads=1)
-    labels = [int(np.argmax(exe(image)[0])) for image in digits["x"]]
-    assert labels == digits["y"].tolist()
+    assert [int(np.argmax(exe(image)[0])) for image in images] == wanted
 
 
 @pytest.mark.llvm

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.ch01
 def test_mnist_cntk() -> None:
     graph = load_onnx(MODELS_DIR / "mnist_cntk.onnx")
     verify(graph)
-    case = np.load(MODELS_DIR / "mnist_cntk.case0.npz")
-    (image,) = (case[k] for k in case.files if k.startswith("in::"))
-    (wanted,) = (case[k] for k in case.files if k.startswith("out::"))
+    with np.load(MODELS_DIR / "mnist_cntk.case0.npz") as case:
+        (image,) = (case[k] for k in case.files if k.startswith("in::"))
+        (wanted,) = (case[k] for k in case.files if k.startswith("out::"))
     (got,) = interpret(graph, [image])
     assert np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
@@ -42,8 +42,8 @@ def test_every_value_knows_its_onnx_node() -> None:
 
 def test_the_digits() -> None:
     graph = load_onnx(MODELS_DIR / "mnist_cntk.onnx")
-    digits = np.load(MODELS_DIR / "mnist_digits_40.npz")
-    arrays = {k: digits[k] for k in digits.files}
+    with np.load(MODELS_DIR / "mnist_digits_40.npz") as digits:
+        arrays = {k: digits[k] for k in digits.files}
     labels = next(a for a in arrays.values() if a.ndim == 1)
     images = next(a for a in arrays.values() if a.ndim > 1).astype(np.float32)
     for image, label in zip(images[:8], labels[:8], strict=True):

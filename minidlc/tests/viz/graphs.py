@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 
 import minidlc.ops  # noqa: F401  registers the ops
-from minidlc.expr.types import f32
-from minidlc.graph import Constant, Graph, Input, Node, Value, apply
+from minidlc.expr.types import bool_, f32, i64
+from minidlc.graph import Constant, Graph, Input, Node, Value, apply, getitem
 
 
 def weight(name: str, *shape: int) -> Constant:
@@ -62,3 +64,74 @@ def many_kinds(length: int) -> Graph:
     for i in range(length):
         h = apply(names[(i * i + i // 7) % len(names)], h)
     return Graph.of("chain", [x], [h])
+
+
+def without_repeats(length: int) -> Graph:
+    """A chain whose ops are drawn by chance: hardly a run of four occurs twice in a row."""
+    x, chance = Input("x", f32[8, 8]), random.Random(0)
+    h: Value = x
+    for _ in range(length):
+        h = apply(chance.choice(("relu", "exp", "tanh", "sigmoid", "neg", "abs", "sqrt")), h)
+    return Graph.of("chain", [x], [h])
+
+
+def branch() -> Graph:
+    """An if_ whose branches capture a value, a weight, and return one as it is."""
+    c, x = Input("c", bool_[()]), Input("x", f32[4, 8])
+    h = apply("exp", x)
+    y, v = Input("y", h.type), Input("v", f32[8, 8])
+    yes = Graph.of("yes", [y, v], [apply("relu", apply("matmul", y, v)), y])
+    no = Graph.of("no", [y, v], [apply("tanh", y), apply("mul", y, 2.0)])
+    node = apply("if_", c, h, weight("w", 8, 8), then_branch=yes, else_branch=no)
+    return Graph.of("branch", [c, x], [getitem(node, 0) + getitem(node, 1)])
+
+
+def step(cells: int = 1) -> Graph:
+    """The body of an RNN: h' = tanh(h @ w + row), `cells` times over; every h' is stacked."""
+    i, go = Input("i", i64[()]), Input("go", bool_[()])
+    h, row, w = Input("h", f32[1, 16]), Input("row", f32[1, 16]), Input("w", f32[16, 16])
+    new: Value = h
+    for _ in range(cells):
+        new = apply("tanh", apply("matmul", new, w) + row)
+    return Graph.of("step", [i, go, h, row, w], [go, new, new])
+
+
+def recurrent(cells: int = 1) -> Graph:
+    """A loop over rows, its weight captured."""
+    x, h = Input("x", f32[6, 1, 16]), Input("h0", f32[1, 16])
+    body = step(cells)
+    node = apply(
+        "loop", None, None, h, x, weight("w", 16, 16), body=body, carried=1, scanned=1, trips=6
+    )
+    rows = apply("relu", getitem(node, 1))
+    return Graph.of("recurrent", [x, h], [getitem(node, 0), rows])
+
+
+def nested() -> Graph:
+    """A while loop whose body has an if_: halve what is large, add a captured value else."""
+    x, top = Input("x", f32[8]), Input("top", f32[()])
+    i, go, v, bound = (
+        Input("i", i64[()]),
+        Input("go", bool_[()]),
+        Input("v", f32[8]),
+        Input("b", f32[()]),
+    )
+    large = apply("less", bound, apply("max", v, axes=(0,), keepdims=False))
+    a, b = Input("a", f32[8]), Input("b", f32[()])
+    halve = Graph.of("halve", [a, b], [a * 0.5])
+    grow = Graph.of("grow", [a, b], [apply("exp", a) + b])
+    new = apply("if_", large, v, bound, then_branch=halve, else_branch=grow)
+    body = Graph.of("body", [i, go, v, bound], [large, new])
+    node = apply(
+        "loop", np.int64(10), Constant("start", np.array(True)), x, top, body=body, carried=1
+    )
+    return Graph.of("nested", [x, top], [apply("neg", node)])
+
+
+def in_a_loop(body: Graph, runs: int = 3) -> Graph:
+    """A graph of one value, run several times."""
+    (value,) = body.inputs
+    i, go, x = Input("i", i64[()]), Input("go", bool_[()]), Input("x", value.type)
+    step = Graph.of(body.name, [i, go, value], [go, *body.outputs])
+    node = apply("loop", None, None, x, body=step, carried=1, trips=runs)
+    return Graph.of("looped", [x], [node])

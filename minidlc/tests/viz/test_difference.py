@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-from minidlc.graph import Constant, Graph, Input, Node, apply
+from minidlc.graph import Constant, Graph, Input, Node, apply, parse
 from minidlc.support.errors import OptionError
 from minidlc.tests.viz.geometry import Seen, inside, meet, read_svg
-from minidlc.tests.viz.graphs import lenet, resnet, weight
+from minidlc.tests.viz.graphs import lenet, nested, recurrent, resnet, weight
 from minidlc.transform import Pipeline
 from minidlc.viz import difference
 from minidlc.viz.difference import first_difference
@@ -105,6 +105,28 @@ def test_a_difference_inside_a_fused_group_is_found_there() -> None:
     assert found is not None
     assert "relu expected, yours is sigmoid" in found.sentence
     assert marks(difference(*fused).svg, "≠") == 2
+
+
+def test_a_difference_inside_a_body_is_found_there() -> None:
+    text = str(nested())
+    other = parse(text.replace("exp(", "tanh("))
+    found = first_difference(nested(), other)
+    assert found is not None
+    where = "in body of loop (loop_1), in else of if_ (if__1), node 0"
+    assert found.sentence == f"{where}: exp expected, yours is tanh"
+    assert found.expected == "loop_1.body.if__1.else.exp_1"
+    assert marks(difference(nested(), other).svg, "≠") == 2
+
+
+def test_near_a_difference_other_bodies_are_shut() -> None:
+    x = Input("x", mc.f32[6, 1, 16])
+    inner = recurrent(30)
+    ends = [
+        Graph.of("g", [x, *inner.inputs], [*inner.outputs, apply(op, x)]) for op in ("exp", "tanh")
+    ]
+    svg = difference(*ends).svg
+    assert "frame" not in read_svg(svg).areas
+    assert marks(svg, "≠") == 2
 
 
 LARGE = (resnet(20), resnet(19))

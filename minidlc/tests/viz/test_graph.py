@@ -6,17 +6,35 @@ import itertools
 
 import pytest
 
-from minidlc.expr.types import f32
-from minidlc.graph import Constant, Graph, Input, apply
+import minidlc.ops  # noqa: F401  registers the ops
+from minidlc.expr.types import TensorType, bool_, dtype, f32
+from minidlc.graph import Constant, Graph, Input, Value, apply, getitem
+from minidlc.graph.graph import build
+from minidlc.graph.op import op_class
+from minidlc.graph.types import result_types
 from minidlc.support.errors import OptionError
 from minidlc.tests.viz.geometry import Seen, inside, meet, read_svg
-from minidlc.tests.viz.graphs import lenet, many_kinds, resnet, weight, wide
+from minidlc.tests.viz.graphs import (
+    branch,
+    in_a_loop,
+    lenet,
+    many_kinds,
+    nested,
+    recurrent,
+    resnet,
+    weight,
+    wide,
+    without_repeats,
+)
 from minidlc.transform import Pipeline
 from minidlc.viz import graph
 from minidlc.viz.boxes import chart_of
+from minidlc.viz.collapse import collapse
 from minidlc.viz.drawing import SLIDE, SMALLEST
 
 GRAPHS = {"lenet": lenet(), "resnet": resnet(3), "wide": wide(), "deep": resnet(20)}
+GRAPHS |= {"branch": branch(), "recurrent": recurrent(), "nested": nested()}
+GRAPHS |= {"long body": recurrent(8), "huge body": recurrent(30)}
 FUSED = {f"{name} fused": Pipeline.default().run(g)[0] for name, g in GRAPHS.items()}
 
 
@@ -40,7 +58,8 @@ def test_boxes_do_not_overlap(seen: Seen) -> None:
 def test_frames_do_not_overlap_and_hold_their_boxes_whole(seen: Seen) -> None:
     frames = seen.areas.get("frame", [])
     for a, b in itertools.combinations(frames, 2):
-        assert not meet(a, b)
+        within = inside(b[:2], a) and inside(b[2:], a)  # outer frames are painted first
+        assert within or not meet(a, b)
     for frame, box in itertools.product(frames, seen.areas["box"]):
         middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
         if meet(frame, box):
@@ -172,3 +191,125 @@ def test_a_long_chain_without_repeats_is_summed_up_as_well() -> None:
     seen = read_svg(graph(many_kinds(200)).svg)
     assert len(seen.areas["box"]) <= 62
     assert any(w.text.endswith(" ops") for w in seen.words["box"])
+
+
+def frames_of(g: Graph) -> dict[str, list[str]]:
+    """Frame -> the boxes that lie in it directly, in order."""
+    chart = chart_of(g)
+    return {f: [b.title for b in chart.boxes if b.frame == f] for f in chart.frames}
+
+
+def arrows_of(g: Graph) -> set[tuple[str, str]]:
+    return {(a.tail, a.head) for a in chart_of(g).arrows}
+
+
+def test_branches_are_frames_with_captures_going_in_and_results_to_the_op() -> None:
+    g = branch()
+    headlines = [f.headline for f in chart_of(g).frames.values()]
+    assert headlines == ["then of if_ (if__1)", "else of if_ (if__1)"]
+    then, other = "if__1.then", "if__1.else"
+    assert frames_of(g) == {then: ["matmul", "relu", "y"], other: ["tanh", "mul"]}
+    assert arrows_of(g) == {
+        ("in x", "exp_1"),
+        ("exp_1", f"{then}.matmul_1"),
+        (f"{then}.matmul_1", f"{then}.relu_1"),
+        (f"{then}.relu_1", "if__1"),
+        ("exp_1", f"{then}.returned as it is y"),
+        (f"{then}.returned as it is y", "if__1"),
+        ("exp_1", f"{other}.tanh_1"),
+        (f"{other}.tanh_1", "if__1"),
+        ("exp_1", f"{other}.mul_1"),
+        (f"{other}.mul_1", "if__1"),
+        ("in c", "if__1"),
+        ("if__1", "add_1"),
+        ("add_1", "out 0"),
+    }
+    badges = {b.title: b.badges for b in chart_of(g).boxes if b.badges}
+    assert badges == {"matmul": ("w: 8×8",), "mul": ("c = 2",)}  # none at the if_ itself
+
+
+def test_a_loop_shows_what_goes_from_run_to_run_and_how_many_there_are() -> None:
+    chart = chart_of(recurrent())
+    (frame,) = chart.frames.values()
+    assert frame.headline == "body of loop (loop_1), 6 runs"
+    values = [(b.title, b.extra) for b in chart.boxes if b.frame and b.kind == "value"]
+    assert values == [("h", "carried"), ("row", "one row a run")]  # no i, no condition: unused
+    arrows = {(a.tail, a.head) for a in chart.arrows}
+    assert ("in h0", "loop_1.body.carried h") in arrows
+    assert ("in x", "loop_1.body.one row a run row") in arrows
+    assert ("loop_1.body.tanh_1", "loop_1") in arrows
+
+
+def test_frames_nest_and_what_decides_goes_to_the_op_that_it_decides() -> None:
+    g = nested()
+    chart = chart_of(g)
+    outer = "loop_1.body"
+    inner = f"{outer}.if__1"
+    assert {key: f.outer for key, f in chart.frames.items()} == {
+        outer: "",
+        f"{inner}.then": outer,
+        f"{inner}.else": outer,
+    }
+    arrows = arrows_of(g)
+    assert ("in top", f"{inner}.else.add_1") in arrows  # captured twice, through both frames
+    assert (f"{outer}.less_1", inner) in arrows
+    assert (f"{outer}.less_1", "loop_1") in arrows
+    assert (inner, "loop_1") in arrows
+
+
+def test_kernels_within_a_body_are_frames_within_it() -> None:
+    g = Pipeline.default().run(recurrent())[0]
+    assert {f.headline: f.outer for f in chart_of(g).frames.values()} == {
+        "body of loop (loop_1), 6 runs": "",
+        "kernel tanh": "loop_1.body",
+    }
+    assert graph(g).title == "recurrent: 5 ops in 2 kernels, 1.0 kB of weights"
+
+
+@pytest.mark.parametrize("op", ["if_", "loop", "scan"])
+def test_every_example_of_an_op_with_bodies_can_be_drawn(op: str) -> None:
+    for example in op_class(op).examples():
+        inputs = [
+            None if a is None else Input(f"x{n}", TensorType(dtype(a.dtype), a.shape))
+            for n, a in enumerate(example.inputs)
+        ]
+        node = build(example.op, inputs)
+        count = len(result_types(node.type))
+        results = [getitem(node, n) for n in range(count)] if count > 1 else [node]
+        g = Graph.of("g", [x for x in inputs if x is not None], results)
+        chart = chart_of(g)
+        keys = [b.key for b in chart.boxes]
+        assert len(keys) == len(set(keys))
+        assert all(a.tail in keys and a.head in keys for a in chart.arrows)
+        assert len(chart.frames) == (2 if op == "if_" else 1)
+        assert len(read_svg(graph(g).svg).areas["frame"]) >= len(chart.frames)
+
+
+def test_one_graph_can_be_both_branches() -> None:
+    c, x, y = Input("c", bool_[()]), Input("x", f32[4]), Input("y", f32[4])
+    same = Graph.of("same", [y], [apply("relu", y)])
+    g = Graph.of("g", [c, x], [apply("if_", c, x, then_branch=same, else_branch=same)])
+    assert frames_of(g) == {"if__1.then": ["relu"], "if__1.else": ["relu"]}
+
+
+def test_a_large_body_is_summed_up_within_its_frame() -> None:
+    chart = collapse(chart_of(recurrent(30)))
+    inside_it = [b for b in chart.boxes if b.frame == "loop_1.body"]
+    assert [(b.title, b.times) for b in inside_it] == [("h", 1), ("row", 1), ("3 ops", 30)]
+    kinds = collapse(chart_of(in_a_loop(without_repeats(200))))
+    assert len(kinds.boxes) <= 60
+    assert sum(b.title.endswith(" ops") for b in kinds.boxes if b.frame == "loop_1.body") > 10
+
+
+def test_of_very_many_bodies_only_the_ops_are_drawn() -> None:
+    x, c = Input("x", f32[4]), Input("c", bool_[()])
+    h: Value = x
+    for _ in range(40):
+        a, b = Input("a", f32[4]), Input("a", f32[4])
+        yes, no = Graph.of("yes", [a], [apply("relu", a)]), Graph.of("no", [b], [apply("exp", b)])
+        h = apply("tanh", apply("if_", c, h, then_branch=yes, else_branch=no))
+    chart = collapse(chart_of(Graph.of("g", [x, c], [h])))
+    assert not chart.frames
+    assert [(b.title, b.detail, b.times) for b in chart.boxes if b.kind == "many"] == [
+        ("2 ops", "if_, tanh", 40)
+    ]

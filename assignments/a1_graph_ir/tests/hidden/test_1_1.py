@@ -37,16 +37,17 @@ def check(student, reference, a, b):
 
 
 @pytest.mark.points(2)
-def test_all_elements(student, reference):
-    """Every pair of element types gives what the table says, in both orders."""
-    for a, b in itertools.product(DTYPES.values(), repeat=2):
-        check(student, reference, a[2], b[2])
+def test_all_elements(student, reference, rng):
+    """Every pair of element types gives what the table says, in either order."""
+    for pair in itertools.combinations_with_replacement(DTYPES.values(), 2):
+        a, b = rng.permutation(2)
+        check(student, reference, pair[a][2], pair[b][2])
 
 
 @pytest.mark.points(2)
 def test_shapes_that_fit(student, reference, rng):
     """Random shapes that broadcast give NumPy's shape."""
-    for _ in range(40):
+    for _ in range(20):
         whole = rng.integers(0, 5, rng.integers(0, 5))
         a, b = (
             tuple(int(n) if rng.random() < 0.7 else 1 for n in whole[rng.integers(0, 3) :])
@@ -60,7 +61,7 @@ def test_shapes_that_fit(student, reference, rng):
 @pytest.mark.points(2)
 def test_random_faults(student, reference, rng):
     """Random shapes with several faults: all of them, from the right."""
-    for _ in range(40):
+    for _ in range(20):
         a, b = (tuple(map(int, rng.integers(1, 4, rng.integers(1, 6)))) for _ in range(2))
         check(student, reference, TensorType(f32, a), TensorType(mc.f16, b))
 
@@ -76,7 +77,7 @@ def test_sizes_of_zero(student, reference):
 def test_random_symbols(student, reference, rng):
     """Symbols beside symbols, ones and numbers, in random shapes and in both orders."""
     sizes = ["N", "M", 1, 0, 7]
-    for _ in range(40):
+    for _ in range(20):
         a, b = (
             f32[tuple(sizes[n] for n in rng.integers(0, 5, rng.integers(1, 4)))] for _ in range(2)
         )

@@ -79,9 +79,9 @@ def test_random_expressions(student, rng, round):
     head = f"def f({', '.join(f'{n}: f32[3, 3]' for n in names)}, p: bool[3, 3]):\n"
     text, lines = head, []
     for number in range(5):
-        tree = random_tree(rng, names, depth=4)
+        tree = random_tree(rng, names, depth=3)
         while isinstance(tree, ast.Name):  # a line `v = x` is no op
-            tree = random_tree(rng, names, depth=4)
+            tree = random_tree(rng, names, depth=3)
         spaces = "  " if number % 2 else ""
         text += f"    v{number}: f32[3, 3] = {spaces}{ast.unparse(tree)}\n"
         last = flat(tree, lines)

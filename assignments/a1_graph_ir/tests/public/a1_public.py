@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ def array(shape: Sequence[int], dtype: str = "float32", start: int = 0) -> np.nd
     return np.arange(start, start + int(np.prod(shape)), dtype=dtype).reshape(shape)
 
 
+@lru_cache(maxsize=128)
 def typed(graph_text: str) -> mc.Graph:
     """The graph of a text."""
     return mc.parse(graph_text)

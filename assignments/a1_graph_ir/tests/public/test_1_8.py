@@ -29,7 +29,8 @@ SOURCE = "def fn(x): return mc.relu(x + x)"
 
 def test_digit(student):
     """The first digit of the box is read right, and every part has run."""
-    digits = np.load(MODELS / "mnist_digits_40.npz")
+    with np.load(MODELS / "mnist_digits_40.npz") as file:
+        digits = dict(file)
     model = (MODELS / "mnist_cntk.onnx").read_bytes()
     calls = [{"x": mc.f32[4, 3]}, {"x": mc.f32[5, 3]}]
     run = student.call("1.8", TASKS, model, digits["x"][0], TEXT, SOURCE, calls, optimise=True)

@@ -2,7 +2,7 @@
 # deserves: 0
 import grader.wire
 
-grader.wire.print_graph = lambda g: "x" * 50_000_000
+grader.wire.text_and_weights = lambda g: ("x" * 50_000_000, {})
 
 
 def with_relu(graph):

@@ -2,7 +2,7 @@
 # deserves: 0
 import grader.wire
 
-grader.wire.print_graph = lambda g: "\x00" * 100
+grader.wire.text_and_weights = lambda g: ("\x00" * 100, {})
 
 
 def with_relu(graph):

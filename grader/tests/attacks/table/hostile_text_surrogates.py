@@ -2,7 +2,7 @@
 # deserves: 0
 import grader.wire
 
-grader.wire.print_graph = lambda g: "\ud800" * 10
+grader.wire.text_and_weights = lambda g: ("\ud800" * 10, {})
 
 
 def with_relu(graph):
