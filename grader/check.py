@@ -30,7 +30,7 @@ from grader.probes import OPTIONS, Author, Probe, parts
 from grader.release import ReleaseError, release
 from grader.reports.klass import feedback, number
 from grader.sandbox import best
-from grader.workers import Servers, shared
+from grader.workers import servers_for, shared
 from minidlc import stack
 from minidlc.graph import Value, load_text, save_text
 from minidlc.support.errors import CompileError
@@ -99,7 +99,7 @@ def _built(built: Path) -> Line:
 
 def _graded(author: Author, overlays: Path, bars: Bars, jobs: int) -> list[Line]:
     """The lines for which submissions are graded."""
-    with Servers(best(), overlays) as servers:
+    with servers_for(author.assignment, best(), overlays) as servers:
         grader = Grader(author.assignment, OPTIONS, servers)
         reference = probes.grade_tasks(grader, author.reference, ())
         blank = probes.grade_tasks(grader, author.blank, ())

@@ -35,13 +35,12 @@ import minidlc
 from grader import feedback, notebook
 from grader.closing import Closing
 from grader.collect import BrokenTests, Tests
-from grader.files import read_text
 from grader.model import Assignment, Result, Row, Status, Task, TaskResult
 from grader.notebook import Notebook, SubmissionError
 from grader.program import Parts, Program, make_parts
 from grader.runner import TaskRun, Workers
 from grader.sandbox import Isolation, best, forkserver
-from grader.workers import Servers
+from grader.workers import glue_of, servers_for
 
 _SKIPPED = ("tests", "benchmarks", "docs", "reports", "__pycache__")  # decide no score
 
@@ -66,12 +65,13 @@ class Grader(Closing):
         self.assignment = assignment
         self.options = options or Options()
         self.level = best() if self.options.isolation is None else self.options.isolation
-        for name in forkserver.PRELOADED:  # now, not while the first student's deadline runs
+        late = forkserver.LLVM if assignment.llvm else ()
+        for name in (*forkserver.PRELOADED, *late):  # now, not while the first deadline runs
             importlib.import_module(name)
         self.stop_early = False  # at a task's first test that does not pass: for `check.py`
         self.tests = Tests(assignment, self.options.public_only)
         overlays = Path(self.options.overlays) if self.options.overlays else None
-        self._servers = Servers(self.level, overlays)
+        self._servers = servers_for(assignment, self.level, overlays)
         self._workers: Workers = workers or self._servers
 
     def grade(self, submission: Path, student: str) -> Result:
@@ -127,13 +127,13 @@ class Grader(Closing):
         return notebook.instructor(self.assignment.folder)
 
     @cached_property
-    def _base(self) -> str:
-        return f"{digest_of_files(self.assignment.folder)}/{digest_of_grader()}"
+    def glue(self) -> str:
+        """How tests call the functions."""
+        return glue_of(self.assignment.folder)
 
     @cached_property
-    def _glue(self) -> str:
-        path = self.assignment.folder / "glue.py"
-        return read_text(path) if path.exists() else ""
+    def _base(self) -> str:
+        return f"{digest_of_files(self.assignment.folder)}/{digest_of_grader()}"
 
     @cached_property
     def _reference_parts(self) -> Parts:
@@ -172,7 +172,7 @@ class Grader(Closing):
             task,
             tests,
             parts.program(task),
-            self._glue,
+            self.glue,
             self._workers,
             seed,
             lambda: self._reference,

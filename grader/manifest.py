@@ -20,7 +20,7 @@ from grader.model import Assignment, Task
 from minidlc.support.errors import nearest
 
 FILE = "assignment.toml"
-_HEAD = ("id", "title", "version")
+_HEAD = ("id", "title", "version", "llvm")
 _FIELDS = {f.name: f for f in dataclasses.fields(Task)}
 _LISTS = ("extension", "withheld", "prerequisites", "mistakes", "hints")
 _COUNTS = ("minutes", "difficulty", "public_tests", "hidden_tests")
@@ -55,8 +55,8 @@ def load(folder: Path | str) -> Assignment:
     if faults:
         raise ManifestError(path, faults)
     known = tuple(task for task in tasks if task is not None)
-    id, title, version = (str(head.get(key, "")) for key in _HEAD)
-    return Assignment(id, title, Path(folder), known, version)
+    id, title, version = (str(head.get(key, "")) for key in _HEAD[:3])
+    return Assignment(id, title, Path(folder), known, version, bool(head.get("llvm")))
 
 
 def _table(data: dict[str, Any], key: str, faults: list[str]) -> dict[str, Any]:
@@ -84,6 +84,8 @@ def _head_faults(head: dict[str, Any]) -> list[str]:
     for key in ("id", "title"):
         if head and not (isinstance(head.get(key), str) and head[key]):
             faults.append(f"[assignment] {key}: got {head.get(key)!r}, expected a text")
+    if not isinstance(head.get("llvm", False), bool):
+        faults.append(f"[assignment] llvm: got {head['llvm']!r}, expected true or false")
     if head and not re.fullmatch(r"[A-Za-z0-9_]+", str(head.get("id", ""))):
         faults.append(f"[assignment] id: got {head.get('id')!r}, expected letters, digits and _")
     return faults

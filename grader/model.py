@@ -69,6 +69,7 @@ class Assignment:
     folder: Path
     tasks: tuple[Task, ...]
     version: str = ""
+    llvm: bool = False  # its workers start with LLVM loaded: for tasks that compile
 
     def task(self, id: str) -> Task:
         """The task of that id; KeyError if there is none."""

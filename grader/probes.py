@@ -28,7 +28,7 @@ from grader.model import Assignment, Result, Task
 from grader.mutants import all_mutants, sample
 from grader.notebook import Notebook, instructor, read
 from grader.sandbox import best
-from grader.workers import Servers
+from grader.workers import servers_for
 
 OPTIONS = Options(seed="check")
 _FAILS = re.compile(r"#\s*fails:\s*(.*)")
@@ -209,7 +209,7 @@ def _run_share(
     author: Author, probes: list[Probe], times: dict[str, float], overlays: Path
 ) -> list[tuple[Probe, Result]]:
     short = dataclasses.replace(author.assignment, tasks=tuple(_quick(author, times)))
-    with Servers(best(), overlays) as servers:
+    with servers_for(author.assignment, best(), overlays) as servers:
         whole = Grader(author.assignment, OPTIONS, servers)
         quick = Grader(short, OPTIONS, servers)
         quick.stop_early = True

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import minidlc as mc
@@ -117,15 +118,16 @@ def _run(namespace: dict[str, Any], label: str, source: str) -> dict[str, Any]:
     file = f"<{label}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace.setdefault("__name__", "submission")
-    exec(_compiled_cell(source, file), namespace)
+    exec(code_of(source, file), namespace)
     return namespace
 
 
-def _compiled_cell(source: str, file: str) -> types.CodeType:
-    """The code of a cell. RecursionError where it is nested too deep for Python's compiler.
+@lru_cache(maxsize=16)
+def code_of(source: str, file: str) -> types.CodeType:
+    """The code of a cell, or of the glue, which a fork server compiles for all its workers.
 
-    CPython says MemoryError when its parser's stack is full. Whether memory was short is asked
-    here, as a worker that ran out of it is another outcome.
+    RecursionError where it is nested too deep for Python's compiler. CPython says MemoryError when
+    its parser's stack is full; whether memory was short is asked here, as that is another outcome.
     """
     try:
         return compile(source, file, "exec")

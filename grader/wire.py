@@ -128,6 +128,8 @@ class _Encoder:
             return {"$": "tuple", "items": [self.value(v, depth + 1) for v in items]}
         if isinstance(value, dict):
             pairs = cast(dict[object, object], value).items()
+            if all(type(k) is str and k.isascii() and k != "$" for k, _ in pairs):
+                return {cast(str, k): self.value(v, depth + 1) for k, v in pairs}
             items = [[self.value(k, depth + 1), self.value(v, depth + 1)] for k, v in pairs]
             return {"$": "dict", "items": items}
         return self.leaf(value, kind)
@@ -222,6 +224,8 @@ class _Decoder:
         if isinstance(data, list):
             return [self.value(part, depth + 1) for part in cast(list[object], data)]
         record, deeper = cast(dict[str, Any], data), depth + 1
+        if "$" not in record:
+            return {_checked(k): self.value(v, deeper) for k, v in record.items()}
         match record["$"]:
             case "dict":
                 pairs = record["items"]

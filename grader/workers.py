@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.closing import Closing
-from grader.model import Task
+from grader.files import read_text
+from grader.model import Assignment, Task
 from grader.overlay import build_overlay
 from grader.runner import Process
 from grader.sandbox import ForkServer, Isolation, Limits
+from grader.sandbox.forkserver import LLVM, PRELOADED
 
 
 @contextmanager
@@ -39,12 +41,25 @@ def shared(tasks: Iterable[Task]) -> Generator[Path]:
         yield folder
 
 
+def servers_for(assignment: Assignment, isolation: Isolation, overlays: Path | None) -> Servers:
+    """Those that suit the assignment: its glue is compiled, and LLVM loaded if it needs that."""
+    return Servers(isolation, overlays, assignment.llvm, glue_of(assignment.folder))
+
+
+def glue_of(folder: Path) -> str:
+    """The text of `glue.py`, "" if there is none."""
+    path = folder / "glue.py"
+    return read_text(path) if path.exists() else ""
+
+
 @dataclass
 class Servers(Closing):
     """Starts workers and evaluators in sandboxes."""
 
     isolation: Isolation
     overlays: Path | None = None  # where overlays lie; None: in a folder that `close` removes
+    llvm: bool = False  # loaded before the fork
+    glue: str = ""  # compiled before the fork
     _servers: dict[tuple[str, ...], ForkServer] = field(
         default_factory=dict[tuple[str, ...], ForkServer]
     )
@@ -62,7 +77,8 @@ class Servers(Closing):
     def _server(self, withheld: tuple[str, ...]) -> ForkServer:
         if withheld not in self._servers:
             overlay = build_overlay(withheld, self._folder())
-            server = ForkServer(overlay, self.isolation)
+            preload = (*PRELOADED, *LLVM) if self.llvm else PRELOADED
+            server = ForkServer(overlay, self.isolation, preload=preload, glue=self.glue)
             self._servers[withheld] = self._stack.enter_context(server)
         return self._servers[withheld]
 

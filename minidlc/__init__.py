@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from minidlc import te as te
     from minidlc import viz as viz
     from minidlc.driver import compile as compile
-    from minidlc.driver import use as use
     from minidlc.executable import Executable as Executable
     from minidlc.expr.types import DType as DType
     from minidlc.expr.types import TensorType as TensorType
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from minidlc.graph.eager import eager as eager
     from minidlc.graph.eager import tensor as tensor
     from minidlc.jitted import jit as jit
+    from minidlc.overrides import use as use
     from minidlc.sessions import session as session
     from minidlc.transform import Pipeline as Pipeline
 
@@ -62,7 +62,7 @@ _HOME = {
     "Pipeline": "minidlc.transform",
     "session": "minidlc.sessions",
     "CompileError": "minidlc.support.errors",
-    "use": "minidlc.driver",
+    "use": "minidlc.overrides",
     "DType": "minidlc.expr.types",
     "TensorType": "minidlc.expr.types",
 }

@@ -25,7 +25,7 @@ from minidlc.codegen.workspace import workspace_bytes
 from minidlc.executable import Executable
 from minidlc.expr.types import Array, TensorType
 from minidlc.frontend.onnx.registry import ValueNeeded
-from minidlc.frontend.trace import trace as trace  # `use` knows the points of what is loaded
+from minidlc.frontend.trace import trace as trace  # declares a point, for `use`
 from minidlc.graph import Graph, TupleType, Value, verify
 from minidlc.graph.graph import building
 from minidlc.levels import CompiledKernel, Later, Levels
@@ -38,7 +38,6 @@ from minidlc.sources import Model, Shapes, Source, is_static, open_source
 from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CodegenError, MemoryLimitError, OptionError, nearest
-from minidlc.support.extension import use as use
 from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
 

@@ -26,7 +26,8 @@ from grader.overlay import inner_grader
 from grader.sandbox.limits import Isolation, Limits
 from grader.sandbox.sandboxed import Sandboxed
 
-PRELOADED = (  # `mc.use` lies in the driver: a worker that had to import it would pay each time
+LLVM = ("minidlc.jitted", "minidlc.driver", "minidlc.executable")  # a fork costs twice as much
+PRELOADED = (  # a worker that had to import it would pay each time
     "numpy",
     "numpy.random",
     "onnx",
@@ -35,9 +36,8 @@ PRELOADED = (  # `mc.use` lies in the driver: a worker that had to import it wou
     "minidlc.frontend.onnx",
     "minidlc.frontend.script",
     "minidlc.frontend.trace",
-    "minidlc.jitted",
-    "minidlc.driver",
-    "minidlc.executable",
+    "minidlc.transform",
+    "minidlc.overrides",
     "grader.warm",
 )
 _START_SECONDS = 60.0
@@ -54,13 +54,14 @@ class ForkServer:
         overlay: Path,
         isolation: Isolation,
         *,
-        preload: tuple[str, ...] | None = None,
+        preload: tuple[str, ...] = PRELOADED,
+        glue: str = "",
         python: str = sys.executable,
         serving: str = "grader.serve",
         locks: tuple[str, ...] = ("landlock", "seccomp"),
     ) -> None:
         self.overlay, self.isolation = overlay.resolve(), isolation
-        self._preload = preload or PRELOADED
+        self._preload, self._glue = preload, glue
         self.python, self._serving = python, serving
         self._wanted = locks  # where the kernel has them
         self._start()
@@ -71,6 +72,7 @@ class ForkServer:
             "overlay": str(self.overlay),
             "isolation": int(self.isolation),
             "preload": self._preload,
+            "glue": self._glue,
             "serving": self._serving,
             "locks": self._wanted,
             "control": theirs.fileno(),

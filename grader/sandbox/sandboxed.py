@@ -122,7 +122,7 @@ class Sandboxed:
         while True:
             self._wait(select.POLLIN)
             with suppress(BlockingIOError):
-                return self._channel.recv(_CHUNK * 16)
+                return self._channel.recv(_CHUNK)
 
     def _receive(self) -> Any:
         return wire.read(self, nonce=self._nonce)

@@ -53,8 +53,11 @@ def _prepare(settings: dict[str, Any]) -> keeper.Server:
     readable = room.readable(overlay)
     if isolation == Isolation.NAMESPACES and room.enter(overlay):
         slots = None
-    for name in (settings["serving"], *settings["preload"]):
+    for name in settings["preload"]:
         importlib.import_module(name)
+    serving: Any = importlib.import_module(settings["serving"])
+    if settings["glue"]:
+        serving.code_of(settings["glue"], "<glue>")  # it is the same for every worker
     threads = _threads()
     if threads != 1:
         raise RuntimeError(f"{threads} threads after the imports: a fork would not be safe")

@@ -184,6 +184,8 @@ class Index(Arithmetic):
     @staticmethod
     def of(x: Position) -> Index:
         """Return `x` as an Index; anything but integers, atoms and Index is a LoweringError."""
+        if type(x) is int:  # by far the most calls
+            return Index((), x)
         if isinstance(x, Index):
             return x
         if isinstance(x, (Var, Min, Max, FloorDiv, Mod, Opaque)):

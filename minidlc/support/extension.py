@@ -97,6 +97,14 @@ def known() -> list[str]:
     return sorted(names)
 
 
+def is_known(name: str) -> bool:
+    """True if `use` accepts the name now."""
+    point = _point(name)
+    return point is not None and (
+        point.members is None or name[len(point.prefix) :] in point.members()
+    )
+
+
 def _point(name: str) -> Point | None:
     """The row of the table that a name such as 'verify' or 'pass.cse' belongs to."""
     return _points.get(name) or _points.get(name.split(".")[0] + ".")
