@@ -45,8 +45,14 @@ def test_random_graphs(student, rng, element):
 @pytest.mark.points(3)
 def test_bytes(student, rng):
     """The observer hears of every needed node in order, and of the bytes that are held after it."""
-    for _ in range(5):
-        graph = random_graph(rng, 11)
+    twice = typed("""
+def g(x: f32[4]):
+    a: f32[4] = neg(x)
+    b: f32[4] = mul(a, a)
+    c: f32[4] = add(b, x)
+    return c
+""")
+    for graph in (twice, *(random_graph(rng, 11) for _ in range(4))):
         got = student.call("1.4", graph, arrays_for(rng, graph))["seen"]
         expect.equal(got, heard(graph), "what the observer heard", graph)
 
