@@ -6,12 +6,12 @@
 
 Runs in the parent. A fresh worker gets the cells one by one, as in a notebook: a cell that raises
 does not stop the next. All tests of the task share that worker; when it dies, its row says why and
-the rest is not_run. A timeout in which worker and parent waited for a core for a quarter of the
-time says nothing of the code: the machine was busy, and the task runs again with three times the
-time. (Where the kernel does not tell, a worker that computed for less than half of it.) The
-evaluator starts when a test first asks for it. A test that stumbles over an answer is tried on the
-reference solution: if it passes there, the answer was wrong, else the fault is ours and the task
-has no score.
+the rest is not_run. A timeout in which worker and parent waited for a core, or the machine for its
+disk, for a quarter of the time says nothing of the code: the machine was busy, and the task runs
+again with three times the time. (Where the kernel does not tell, a worker that computed for less
+than half of it.) The evaluator starts when a test first asks for it. A test that stumbles over an
+answer is tried on the reference solution: if it passes there, the answer was wrong, else the fault
+is ours and the task has no score.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from grader.collect import Test
 from grader.feedback import GraderFault, row_of
 from grader.model import Row, Status, Task, TaskResult
 from grader.program import Program
-from grader.sandbox.limits import Usage, waited
+from grader.sandbox.limits import Usage, lost
 from grader.student import Channel, Died, Student, StudentRaised
 
-_THIS = "thread-self"
 _LEAST = 0.5  # seconds that an evaluator gets at least, however late it is asked for
 
 
@@ -130,7 +129,7 @@ class TaskRun:
 
     def run(self) -> TaskResult:
         """A row for every test."""
-        before = waited(_THIS)
+        before = lost()
         result = self._once(self.task.seconds)
         late = any(row.status == Status.TIMEOUT for row in result.rows)
         if late and self._starved(before):
@@ -139,11 +138,11 @@ class TaskRun:
         return result
 
     def _starved(self, before: float | None) -> bool:
-        """The machine was busy with other things; `before`: what this thread had waited then."""
-        mine, theirs = waited(_THIS), self.usage.waited_seconds
-        if before is None or mine is None or theirs is None:
+        """The machine was busy with other things; `before`: what was lost until the run began."""
+        ours, theirs = lost(), self.usage.waited_seconds
+        if before is None or ours is None or theirs is None:
             return self.usage.cpu_seconds < self.task.seconds / 2
-        return mine - before + theirs > self.task.seconds / 4
+        return ours - before + theirs > self.task.seconds / 4
 
     def _once(self, seconds: float) -> TaskResult:
         self._seconds, self._end = seconds, time.monotonic() + seconds

@@ -11,6 +11,7 @@ The limits are the kernel's: student code can lower them, never raise them. Read
 from __future__ import annotations
 
 import math
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -72,6 +73,29 @@ def waited(task: str) -> float | None:
             return int(file.read().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
+
+
+def lost() -> float | None:
+    """Seconds that this thread waited for a core, or the machine for its host, disk or memory.
+
+    Differences of it say how busy the machine was. None where the kernel does not say.
+    """
+    mine = waited("thread-self")
+    return None if mine is None else mine + _stolen() + _pressure("io") + _pressure("memory")
+
+
+def _stolen() -> float:
+    """Seconds in which the host of a virtual machine ran something else."""
+    with suppress(OSError, IndexError, ValueError), open("/proc/stat") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _pressure(kind: str) -> float:
+    """Seconds in which some process waited for that (Linux's pressure stall information)."""
+    with suppress(OSError, IndexError, ValueError), open(f"/proc/pressure/{kind}") as file:
+        return int(file.readline().rpartition("total=")[2]) / 1e6
+    return 0.0
 
 
 def apply(limits: Limits, vm_size: int, tasks: int) -> None:

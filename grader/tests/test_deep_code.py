@@ -14,6 +14,8 @@ from grader.notebook import instructor
 from grader.serve import Worker
 from grader.tests.threads import TOY, toy_overlays
 
+pytestmark = pytest.mark.long
+
 GIVES_UP = "Python's compiler gives up on code nested that deeply"
 DEEP = {
     "a long sum": ("1+" * 70_000 + "1", "RecursionError", GIVES_UP),

@@ -287,7 +287,7 @@ def test_a_timeout_on_a_busy_machine_is_tried_again():
 
 @pytest.mark.parametrize(("waited", "tries"), [(0.0, 1), (TASK.seconds, 2)])
 def test_who_sleeps_has_one_try_and_who_had_no_core_another(monkeypatch, waited, tries):
-    monkeypatch.setattr(runner, "waited", lambda task: 7.0)
+    monkeypatch.setattr(runner, "lost", lambda: 7.0)
     monkeypatch.setattr(ThreadProcess, "close", closed_after(waited))
     workers = Scripted([(2, Status.TIMEOUT)])
     status = run(RIGHT, public, workers=workers).status

@@ -17,7 +17,14 @@ pytestmark = pytest.mark.ch01
 NAMES = [name for name in registered_ops() if name != "getitem"]  # no array is a tuple
 
 
-@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda c: c.__name__.removeprefix("check_"))
+SLOWEST = (checks.check_loops, checks.check_onnx)  # half of the time: not in make unit
+
+
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(c, marks=pytest.mark.long) if c in SLOWEST else c for c in checks.CHECKS],
+    ids=lambda c: c.__name__.removeprefix("check_"),
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_op(name: str, check: Callable[[Example], None]) -> None:
     checks.check_op(op_class(name), check)

@@ -156,6 +156,7 @@ def test_it_is_legible(seen: Seen) -> None:
         assert inside(word.area[2:], page)
 
 
+@pytest.mark.long  # starts Python twice
 def test_same_bytes_on_every_run() -> None:
     assert difference(*LARGE).svg == difference(*LARGE).svg
 

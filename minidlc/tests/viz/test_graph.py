@@ -148,6 +148,7 @@ def test_title_counts_ops_kernels_and_weights() -> None:
     assert graph(FUSED["lenet fused"]).title == "lenet: 17 ops in 8 kernels, 250 kB of weights"
 
 
+@pytest.mark.long  # starts Python twice
 def test_same_bytes_on_every_run() -> None:
     first, second = graph(lenet()), graph(lenet())
     assert first.svg == second.svg
