@@ -8,10 +8,10 @@ Runs in the parent. A fresh worker gets the cells one by one, as in a notebook: 
 does not stop the next. All tests of the task share that worker; when it dies, its row says why and
 the rest is not_run. A timeout in which worker and parent waited for a core, or the machine for its
 disk, for a quarter of the time says nothing of the code: the machine was busy, and the task runs
-again with three times the time. (Where the kernel does not tell, a worker that computed for less
-than half of it.) The evaluator starts when a test first asks for it. A test that stumbles over an
-answer is tried on the reference solution: if it passes there, the answer was wrong, else the fault
-is ours and the task has no score.
+again with three times the time. (Not if the worker computed for half of the time; where the kernel
+does not tell how long one waited, that alone decides.) The evaluator starts when a test first asks
+for it. A test that stumbles over an answer is tried on the reference solution: if it passes there,
+the answer was wrong, else the fault is ours and the task has no score.
 """
 
 from __future__ import annotations
@@ -139,9 +139,11 @@ class TaskRun:
 
     def _starved(self, before: float | None) -> bool:
         """The machine was busy with other things; `before`: what was lost until the run began."""
+        if self.usage.cpu_seconds >= self.task.seconds / 2:
+            return False  # it had the time; 16 threads of its own would wait for each other
         ours, theirs = lost(), self.usage.waited_seconds
         if before is None or ours is None or theirs is None:
-            return self.usage.cpu_seconds < self.task.seconds / 2
+            return True
         return ours - before + theirs > self.task.seconds / 4
 
     def _once(self, seconds: float) -> TaskResult:

@@ -285,18 +285,20 @@ def test_a_timeout_on_a_busy_machine_is_tried_again():
     assert run(RIGHT, public, workers=workers).status == Status.TIMEOUT
 
 
-@pytest.mark.parametrize(("waited", "tries"), [(0.0, 1), (TASK.seconds, 2)])
-def test_who_sleeps_has_one_try_and_who_had_no_core_another(monkeypatch, waited, tries):
+@pytest.mark.parametrize(
+    ("waited", "computed", "tries"),
+    [(0.0, 0.0, 1), (TASK.seconds, 0.0, 2), (TASK.seconds, TASK.seconds, 1)],
+    ids=["a sleeper", "it had no core", "it had one, and many threads"],
+)
+def test_another_try_is_for_who_had_no_core(monkeypatch, waited, computed, tries):
     monkeypatch.setattr(runner, "lost", lambda: 7.0)
-    monkeypatch.setattr(ThreadProcess, "close", closed_after(waited))
+    plain, used = ThreadProcess.close, {"waited_seconds": waited, "cpu_seconds": computed}
+    monkeypatch.setattr(
+        ThreadProcess, "close", lambda self: dataclasses.replace(plain(self), **used)
+    )
     workers = Scripted([(2, Status.TIMEOUT)])
     status = run(RIGHT, public, workers=workers).status
     assert (workers.workers, status == Status.PASSED) == (tries, tries == 2)
-
-
-def closed_after(waited):
-    plain = ThreadProcess.close
-    return lambda self: dataclasses.replace(plain(self), waited_seconds=waited)
 
 
 def test_an_evaluator_that_dies_costs_one_row():

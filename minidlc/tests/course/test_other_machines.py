@@ -33,7 +33,7 @@ MACHINES = ((128, 16), (128, 32), (256, 16), (512, 32))
 @pytest.mark.parametrize(
     ("bits", "registers", "lessons"),
     [  # make test: vectors that are not ours, and the lesson that shows most code
-        pytest.param(128, 32, "01_why_a_compiler.ipynb", marks=pytest.mark.long),
+        pytest.param(128, 32, "01_graph_ir/01_why_a_compiler.ipynb", marks=pytest.mark.long),
         *(pytest.param(*m, "", marks=pytest.mark.slow) for m in MACHINES),
     ],
 )
