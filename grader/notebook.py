@@ -78,7 +78,9 @@ def find(path: Path, assignment: str) -> Path:
     if books:
         names = ", ".join(p.relative_to(path).as_posix() for p in books[:5])
         raise SubmissionError(f"There are {len(books)} notebooks ({names}); hand in one of them.")
-    files = [p.name for p in inside if p.is_file() or p.is_symlink()]
+    for link in (p for p in inside if p.is_symlink()):
+        raise SubmissionError(f"{link.name} is a link; hand in the notebook itself.")
+    files = [p.name for p in inside if p.is_file()]
     held = f"only {', '.join(files[:5])}" if files else "nothing"
     raise SubmissionError(f"No notebook was handed in: the folder holds {held}.")
 

@@ -80,13 +80,13 @@ def grade(assignment: Assignment, order: Order, console: Console | None = None) 
     start = time.monotonic()
     console = console or Console(quiet=True)
     level = _level(order)
+    found = _chosen(find_submissions(order.submissions, assignment.id), order)
     with ExitStack() as stack:
         book = stack.enter_context(Gradebook(order.out))
         _take_notes(book, assignment, order)
         overlays = "" if order.cluster else str(stack.enter_context(shared(assignment.tasks)))
         secret = order.secret or book.secret()
         options = Options(secret, _tasks(assignment, order), order.public_only, level, overlays)
-        found = _chosen(find_submissions(order.submissions, assignment.id), order)
         summary = Summary(level.name.lower(), students=len(found))
         todo = _todo(assignment, options, found, book, order, summary)
         run = _Run(assignment, order, options, book, summary)
@@ -114,7 +114,8 @@ def find_submissions(folder: Path, assignment: str) -> dict[str, Path]:
                 f"{path.name!r:.60}: no student can be called {student!r:.60}; rename it"
             )
         inner = path / assignment
-        found[student] = inner if inner.is_dir() and not path.is_symlink() else path
+        linked = path.is_symlink() or inner.is_symlink()  # notebook.py refuses links
+        found[student] = inner if inner.is_dir() and not linked else path
     if not found:
         raise OrderError(f"{folder}: no submissions in it")
     return found
@@ -237,7 +238,7 @@ class _Run:
             return self._fault(student, f"its job process died: {error}")
 
     def _call(self, student: str, path: Path) -> tuple[str, str, str, Options]:
-        return str(self.assignment.folder.resolve()), str(path.resolve()), student, self.options
+        return str(self.assignment.folder.resolve()), os.path.abspath(path), student, self.options
 
     def _result(self, future: Future[str], student: str, path: Path) -> Result:
         try:

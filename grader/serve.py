@@ -67,7 +67,7 @@ class Worker:
             try:
                 _run(self.module.__dict__, label, source)
             except BaseException as error:  # SystemExit and KeyboardInterrupt of a cell too
-                failed = failed or error
+                failed = error if failed is None else failed
         found = {task: getattr(self.module, name, None) for task, name in functions.items()}
         self.functions = {task: Counted(fn) for task, fn in found.items() if callable(fn)}
         missing = [task for task, fn in found.items() if not callable(fn)]
@@ -148,7 +148,9 @@ def frames_of(error: BaseException) -> list[str]:
 def describe(error: BaseException) -> dict[str, object]:
     """An exception as plain data, whatever its class does when it is shown."""
     known = error if isinstance(error, CompileError) else None
-    record: dict[str, object] = {"raised": type(error).__name__, "message": "", "frames": []}
+    record: dict[str, object] = {"raised": "Exception", "message": "", "frames": []}
+    with suppress(BaseException):
+        record["raised"] = _text(type(error).__name__)
     with suppress(BaseException):
         record["message"] = _text(known.message if known else error)
     with suppress(BaseException):
@@ -182,6 +184,12 @@ def serve(source: wire.Readable, sink: wire.Writable, nonce: bytes = bytes(wire.
     def receive() -> Any:
         return wire.read(source, worker.stand_in, nonce, check=False)
 
+    def next_request() -> dict[str, Any]:
+        try:
+            return receive()
+        except EOFError:  # the parent is gone; an EOFError of a student's `input()` is an answer
+            return {"do": "stop"}
+
     worker = Worker(send, receive)
     actions: dict[str, Callable[..., object]] = {
         "start": worker.start,
@@ -196,12 +204,10 @@ def serve(source: wire.Readable, sink: wire.Writable, nonce: bytes = bytes(wire.
 
     while True:
         try:
-            message = receive()
+            message = next_request()
             if message["do"] == "stop":
                 return
             data = answer(message)
-        except EOFError:
-            return
         except BaseException as error:  # a student's KeyboardInterrupt and SystemExit too
             data = wire.pack({**describe(error), "calls": worker.counts()}, nonce=nonce)
         with suppress(Exception):

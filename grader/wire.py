@@ -18,7 +18,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
@@ -39,7 +39,8 @@ MAX_HEAD = 4 << 20  # bytes of its JSON
 MAX_ITEMS = 200_000  # of that JSON: commas, colons and brackets, also those in texts
 MAX_BLOBS = 10_000
 MAX_TEXT = 1 << 16  # characters of one IR text
-MAX_WORK = 10_000  # its lines times the most dims or operands in one
+MAX_WORK = 10_000  # its lines times the most dims or operands in one; of a message twice that
+_LEAST_WORK = 4  # of the shortest text
 MAX_DEPTH = 60
 _SHORT = 100  # characters of a type's text
 MAX_RANK = 32
@@ -208,13 +209,15 @@ def _no_constant(name: str) -> float:
     raise Refused(f"a malformed message: {name} is not JSON")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Decoder:
-    """JSON data of one message to values."""
+    """JSON data of one message to values; what all of it may cost is bounded."""
 
     blobs: Sequence[bytes]
     function: Callable[[int], Any] | None
     check: bool
+    named: set[int] = field(default_factory=set[int])  # blobs that have become a value
+    work: int = 0  # of the texts so far
 
     def value(self, data: Any, depth: int) -> Any:
         if not isinstance(data, (list, dict)):
@@ -239,7 +242,7 @@ class _Decoder:
         """What holds no other values."""
         match record["$"]:
             case "type":
-                return _type(record["text"])
+                return self.type(record["text"])
             case "array":
                 return self.array(record)
             case "graph":
@@ -251,7 +254,7 @@ class _Decoder:
             case "dtype":
                 return DTYPES[record["name"]]
             case "types":
-                return TupleType(tuple(_type(part["text"]) for part in record["items"]))
+                return TupleType(tuple(self.type(part["text"]) for part in record["items"]))
             case "function" if self.function is not None:
                 return self.function(record["number"])
             case kind:
@@ -261,6 +264,9 @@ class _Decoder:
         """The bytes of that number."""
         if type(place) is not int or not 0 <= place < len(self.blobs):
             raise Refused("a message that names bytes it does not have")
+        if place in self.named:  # each would be a copy more
+            raise Refused("a message that names the same bytes twice")
+        self.named.add(place)
         return self.blobs[place]
 
     def array(self, record: Mapping[str, Any]) -> Array:
@@ -274,20 +280,27 @@ class _Decoder:
             raise Refused("an array of bool with bytes other than 0 and 1")
         return np.frombuffer(data, dtype=kind.numpy).reshape(shape).copy()
 
+    def type(self, text: object) -> TensorType:
+        """A type as it is printed: `f32["N", 4]`."""
+        shown = self.text(text)
+        return _read_type(shown) if len(shown) > _SHORT else _read_short_type(shown)
+
+    def text(self, text: object) -> str:
+        """IR text that may be given to a parser: what all of a message cost is bounded."""
+        shown, work = _bounded(text)
+        self.work += max(work, _LEAST_WORK)
+        if self.check and self.work > 2 * MAX_WORK:
+            raise Refused("more IR texts than the grader reads in one message")
+        return shown
+
     def graph(self, record: Mapping[str, Any]) -> mc.Graph:
         """A graph with fresh values, verified."""
         weights = {str(k): self.array(a) for k, a in record["weights"].items()}
-        text = _text(record["text"]) if self.check else record["text"]
+        text = self.text(record["text"]) if self.check else record["text"]
         graph = parse(text, weights, file="<received>")
         if self.check:
             mc.verify(graph)
         return graph
-
-
-def _type(text: object) -> TensorType:
-    """A type as it is printed: `f32["N", 4]`."""
-    shown = _text(text)
-    return _read_type(shown) if len(shown) > _SHORT else _read_short_type(shown)
 
 
 def _read_type(shown: str) -> TensorType:
@@ -298,8 +311,8 @@ def _read_type(shown: str) -> TensorType:
 _read_short_type = lru_cache(maxsize=1024)(_read_type)  # most messages name the same few types
 
 
-def _text(text: object) -> str:
-    """IR text that may be given to a parser: what it can cost is bounded, about two seconds."""
+def _bounded(text: object) -> tuple[str, int]:
+    """An IR text and how much work it is to parse; Refused above about two seconds."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         raise Refused(f"an IR text that is no text, or longer than {MAX_TEXT >> 10} KiB")
     if _LONG_NUMBER.search(text):
@@ -307,9 +320,10 @@ def _text(text: object) -> str:
     if _LONG_DIM.search(text):
         raise Refused("an IR text with a dim of more than 200 characters")
     slow = 10 if _SLOW_DIM.search(text) else 1
-    if (text.count("\n") + 1) * _widest(_ELEMENTS.sub("const()", text)) * slow > MAX_WORK:
+    work = (text.count("\n") + 1) * _widest(_ELEMENTS.sub("const()", text)) * slow
+    if work > MAX_WORK:
         raise Refused("an IR text with more lines and dims than the grader reads")
-    return text
+    return text, work
 
 
 def _widest(text: str) -> int:

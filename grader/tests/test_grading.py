@@ -54,6 +54,11 @@ def test_the_reference_gets_full_marks_and_its_functions_ran(grader):
     ("cell", "source", "expected"),
     [
         ("task-9-1", BLANK, {"9.1": (0, "error"), "9.3": (0, "error")}),
+        (
+            "task-9-1",
+            "def twice(x):\n    input('?')\n    return x + x\n",
+            {"9.1": (0, "error"), "9.3": (0, "error")},
+        ),
         ("task-9-1", "", {"9.1": (0, "missing"), "9.3": (0, "missing")}),
         ("task-9-1", "def twice(x) return x", {"9.1": (0, "error"), "9.3": (0, "error")}),
         (

@@ -73,6 +73,16 @@ FRAMES = {  # what is sent, and words of what the parent says
     "boolean bytes": ("array([4], bytes([0, 1, 2, 255]), 'bool')", "other than 0 and 1"),
     "text shape": ("array('ab', bytes(4))", "shape 'ab'"),
     "shape of lists": ("array([[1]], bytes(4))", "shape [[1]]"),
+    "one blob many times": (
+        """value("[" + ",".join(['{"$": "array", "dtype": "i8", "shape": [9], "blob": 0}'] * 3)"""
+        """ + "]", bytes(9))""",
+        "the same bytes twice",
+    ),
+    "very many types": (
+        """value("[" + ",".join('{"$": "type", "text": "f32[%d]"}' % n for n in range(6000))"""
+        """ + "]")""",
+        "more IR texts",
+    ),
     "absent blob": ("""value('{"$": "bytes", "blob": -1}', b'')""", "does not have"),
     "wrong weights": ("""value('{"$": "graph", "text": "", "weights": [1]}')""", "AttributeError"),
     "type text": ("""value('{"$": "type", "text": "f32[open()]"}')""", "not a dim"),

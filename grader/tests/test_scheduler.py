@@ -189,6 +189,7 @@ def test_one_task_of_one_student_again(results):
 def test_orders_that_cannot_be_carried_out(tmp_path, monkeypatch):
     with pytest.raises(OrderError, match="no such folder"):
         grade(toy(), order(tmp_path))
+    assert not (tmp_path / "out").exists()
     write(tmp_path / "in" / "ada.ipynb")
     need = {"isolation": Isolation.UID, "require": Isolation.NAMESPACES}
     with pytest.raises(OrderError, match="isolation: namespaces is required, this machine has uid"):
@@ -230,6 +231,20 @@ def test_a_name_that_no_file_can_have(name, tmp_path):
     (tmp_path / name).mkdir()
     with pytest.raises(OrderError, match=r"no student can be called .* rename it"):
         find_submissions(tmp_path, "a1")
+
+
+def test_links_are_not_followed(tmp_path):
+    real = write(tmp_path / "elsewhere" / "toy" / "x.ipynb")
+    (tmp_path / "in" / "zed").mkdir(parents=True)
+    (tmp_path / "in" / "zed" / "toy").symlink_to(real.parent)
+    (tmp_path / "in" / "lea.ipynb").symlink_to(real)
+    (tmp_path / "in" / "kim").symlink_to(real.parent)
+    write(tmp_path / "in" / "ada.ipynb")
+    summary = grade(toy(), order(tmp_path))
+    assert scores(tmp_path / "out") == {"ada": 12, "kim": 0, "lea": 0, "zed": 0}
+    assert [text for _, text in summary.failed] == [
+        f"{name} is a link; hand in the notebook itself." for name in ("kim", "lea.ipynb", "toy")
+    ]
 
 
 def test_names_with_dots_are_names(tmp_path):
