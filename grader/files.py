@@ -7,6 +7,7 @@ read_text(Path("roster.csv"))                   # ValueError: 'roster.csv: line 
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -31,6 +32,8 @@ def read_text(path: Path) -> str:
 def put(path: Path, content: str | bytes, mode: int = 0o644) -> Path:
     """Write the file under another name, then move it into its place; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -100,7 +100,7 @@ def _words(source: str) -> Iterable[str]:
 def write_pairs(submissions: Path, assignment: Path, out: Path) -> list[Path]:
     """Compare all submissions of a folder; writes `similarity.csv`, most alike first.
 
-    What the release gives to everybody does not count.
+    What the release gives to everybody does not count. Raises SubmissionError if none can be read.
     """
     known = instructor(assignment)
     base = "\n".join(blank(cell.source) for cell in known.cells if cell.code)
@@ -111,6 +111,8 @@ def write_pairs(submissions: Path, assignment: Path, out: Path) -> list[Path]:
         except SubmissionError:
             continue  # `grade` names it
         sources[student] = "\n".join(cell.source for cell in cells if cell.code and not cell.grade)
+    if not sources:
+        raise SubmissionError(f"{submissions}: none of the submissions there can be read")
     rows = [["first", "second", "share", "common fingerprints"]]
     pairs = compare(sources, base)
     rows += [[p.first, p.second, f"{p.share:.2f}", str(p.common)] for p in pairs]

@@ -12,20 +12,18 @@ not know. Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from minidlc.support import extension
 
 
-@contextmanager
-def use(**overrides: Callable[..., Any]) -> Generator[None, None, None]:
+def use(**overrides: Callable[..., Any]) -> AbstractContextManager[None]:
     """Replace stages by name inside the block.
 
     Raises OptionError for an unknown name (MDLC1002) or a value that cannot be called (MDLC1003).
     """
     if not all(map(extension.is_known, overrides)):
         importlib.import_module("minidlc.driver")  # declares, or loads what declares, all of them
-    with extension.use(**overrides):
-        yield
+    return extension.use(**overrides)

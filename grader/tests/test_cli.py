@@ -105,6 +105,20 @@ def test_pairs_that_look_alike(results: Path, tmp_path: Path):
     assert all("eve" not in row for row in rows), "what the release gives does not count"
 
 
+def test_no_submission_to_compare(results: Path):
+    wrong = ("--submissions", results)  # the results themselves
+    said = grader("report", results, "--format", "similarity", *wrong, code=1)
+    assert said == f"error: {results}: none of the submissions there can be read\n"
+
+
+def test_a_zip_that_is_a_folder(tmp_path: Path):
+    (tmp_path / "z").mkdir()
+    where = ("--out", tmp_path / "out", "--gradescope", tmp_path / "z")
+    assert grader("release", TOY, *where, code=1).endswith(
+        f"error: {tmp_path / 'z'}: is a directory\n"
+    )
+
+
 def test_points_by_hand_and_back(results: Path, tmp_path: Path):
     task = load(TOY).tasks[0]
 

@@ -21,7 +21,7 @@ import types
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -116,27 +116,29 @@ def _check(name: str, function: object) -> None:
         raise OptionError(text, hint="give a function", code="MDLC1003")
     point = _point(name)
     if point is None:
-        raise OptionError(
-            f"unknown extension point {name!r}",
-            notes=("points: " + ", ".join(p.name for p in table()),),
-            hint=nearest(name, known()),
-            code="MDLC1002",
-        )
+        text, names = f"unknown extension point {name!r}", [p.name for p in table()]
+        hint = nearest(name, names)  # or all of them
+        raise OptionError(text, hint=hint, code="MDLC1002")
     if point.members is not None:
-        member, members = name[len(point.prefix) :], set(point.members())
-        if member not in members:
-            hint = nearest(member, members)
+        members = {point.prefix + member for member in point.members()}
+        if name not in members:
+            hint = nearest(name, members)
             raise OptionError(f"unknown extension point {name!r}", hint=hint, code="MDLC1002")
 
 
-@contextmanager
-def use(**overrides: Callable[..., Any]) -> Generator[None, None, None]:
+def use(**overrides: Callable[..., Any]) -> AbstractContextManager[None]:
     """Replace stages by name inside the block.
 
-    Raises OptionError for an unknown name (MDLC1002) or a value that cannot be called (MDLC1003).
+    Raises OptionError for an unknown name (MDLC1002) or a value that cannot be called (MDLC1003),
+    here and not at the `with`: the place of the error is the caller's line.
     """
     for name, function in overrides.items():
         _check(name, function)
+    return _replaced(overrides)
+
+
+@contextmanager
+def _replaced(overrides: dict[str, Callable[..., Any]]) -> Generator[None, None, None]:
     token = _overrides.set({**_overrides.get(), **overrides})
     try:
         yield

@@ -143,9 +143,14 @@ def test_the_original_is_meant_inside_an_override():
 def test_an_unknown_point_lists_the_known_ones():
     with pytest.raises(OptionError, match=r"unknown extension point 'pass\.cs'") as e:
         use(**{"pass.cs": lambda g: g})
-    assert "cse" in str(e.value)
-    with pytest.raises(OptionError, match="unknown extension point 'verifier'"):
+    assert "did you mean 'pass.cse'?" in str(e.value)
+    with pytest.raises(OptionError, match="unknown extension point 'verifier'") as e:
         use(verifier=lambda g: None)
+    assert "did you mean 'verify'?" in str(e.value)
+    assert "test_overrides.py" in str(e.value)
+    with pytest.raises(OptionError) as e:
+        use(nosuch=lambda g: None)
+    assert len(str(e.value)) < 2500  # points, not every member of every family
 
 
 def test_something_that_cannot_be_called_is_refused():
