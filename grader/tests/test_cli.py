@@ -154,6 +154,7 @@ def test_points_by_hand_and_back(results: Path, tmp_path: Path):
 def test_what_is_wrong_in_one_sentence(words: list[object], said: str, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    (tmp_path / "ada.ipynb").write_text("{}")
     text = grader(*words, code=1)
     assert text.startswith("error: ")
     assert said in text
