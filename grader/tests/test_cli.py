@@ -105,10 +105,11 @@ def test_pairs_that_look_alike(results: Path, tmp_path: Path):
     assert all("eve" not in row for row in rows), "what the release gives does not count"
 
 
-def test_no_submission_to_compare(results: Path):
-    wrong = ("--submissions", results)  # the results themselves
+def test_no_submission_to_compare(results: Path, tmp_path: Path):
+    (tmp_path / "ada").mkdir()
+    wrong = ("--submissions", tmp_path)
     said = grader("report", results, "--format", "similarity", *wrong, code=1)
-    assert said == f"error: {results}: none of the submissions there can be read\n"
+    assert said == f"error: {tmp_path}: none of the submissions there can be read\n"
 
 
 def test_a_zip_that_is_a_folder(tmp_path: Path):
