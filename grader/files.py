@@ -29,6 +29,12 @@ def read_text(path: Path) -> str:
         raise ValueError(f"{path}: {found}; {hint}") from None
 
 
+def glue_of(folder: Path) -> str:
+    """The text of `glue.py`, "" if there is none."""
+    path = folder / "glue.py"
+    return read_text(path) if path.exists() else ""
+
+
 def put(path: Path, content: str | bytes, mode: int = 0o644) -> Path:
     """Write the file under another name, then move it into its place; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)

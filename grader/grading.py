@@ -35,12 +35,13 @@ import minidlc
 from grader import feedback, notebook
 from grader.closing import Closing
 from grader.collect import BrokenTests, Tests
+from grader.files import glue_of
 from grader.model import Assignment, Result, Row, Status, Task, TaskResult
 from grader.notebook import Notebook, SubmissionError
 from grader.program import Parts, Program, make_parts
 from grader.runner import TaskRun, Workers
 from grader.sandbox import Isolation, best, forkserver
-from grader.workers import glue_of, servers_for
+from grader.workers import servers_for
 
 _SKIPPED = ("tests", "benchmarks", "docs", "reports", "__pycache__")  # decide no score
 

@@ -23,7 +23,7 @@ from typing import Any
 import minidlc as mc
 from grader import notebook
 from grader.collect import BrokenTests, Tests
-from grader.files import read_text
+from grader.files import glue_of
 from grader.manifest import FILE, ManifestError, load
 from grader.model import Assignment, Status, Task, TaskResult
 from grader.notebook import Cell, Notebook, SubmissionError
@@ -194,9 +194,8 @@ def checked(task: str, folder: Path, book: Notebook) -> Checked:
         tests = Tests(assignment, public_only=True).of(found)
     except BrokenTests as error:
         raise HomeError(f"the public tests were changed: {error}") from None
-    glue = folder / "glue.py"
-    text = read_text(glue) if glue.exists() else ""
-    result = TaskRun(found, tests, program, text, PlainWorkers(), seed=0).run()
+    glue = glue_of(folder)
+    result = TaskRun(found, tests, program, glue, PlainWorkers(), seed=0).run()
     if any(row.status == Status.MISSING for row in result.rows):
         name = found.function or "one of the parts"
         raise HomeError(f"{name} is not a function; run the cell that defines it with def")

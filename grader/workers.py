@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.closing import Closing
-from grader.files import read_text
+from grader.files import glue_of
 from grader.model import Assignment, Task
 from grader.overlay import build_overlay
 from grader.runner import Process
@@ -44,12 +44,6 @@ def shared(tasks: Iterable[Task]) -> Generator[Path]:
 def servers_for(assignment: Assignment, isolation: Isolation, overlays: Path | None) -> Servers:
     """Those that suit the assignment: its glue is compiled, and LLVM loaded if it needs that."""
     return Servers(isolation, overlays, assignment.llvm, glue_of(assignment.folder))
-
-
-def glue_of(folder: Path) -> str:
-    """The text of `glue.py`, "" if there is none."""
-    path = folder / "glue.py"
-    return read_text(path) if path.exists() else ""
 
 
 @dataclass

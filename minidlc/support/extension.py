@@ -114,16 +114,13 @@ def _check(name: str, function: object) -> None:
     if not callable(function):
         text = f"override {name!r} is not callable: {function!r}"
         raise OptionError(text, hint="give a function", code="MDLC1003")
-    point = _point(name)
-    if point is None:
-        text, names = f"unknown extension point {name!r}", [p.name for p in table()]
-        hint = nearest(name, names)  # or all of them
-        raise OptionError(text, hint=hint, code="MDLC1002")
-    if point.members is not None:
-        members = {point.prefix + member for member in point.members()}
-        if name not in members:
-            hint = nearest(name, members)
-            raise OptionError(f"unknown extension point {name!r}", hint=hint, code="MDLC1002")
+    if is_known(name):
+        return
+    point, names = _point(name), [point.name for point in table()]
+    if point is not None and point.members is not None:
+        names = [point.prefix + member for member in point.members()]
+    text = f"unknown extension point {name!r}"
+    raise OptionError(text, hint=nearest(name, names), code="MDLC1002")
 
 
 def use(**overrides: Callable[..., Any]) -> AbstractContextManager[None]:
