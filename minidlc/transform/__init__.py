@@ -13,7 +13,7 @@ from minidlc.transform.fold_conv_bn import FoldConvBn
 from minidlc.transform.fuse import Fuse
 from minidlc.transform.fusion_groups import Groups, find_groups
 from minidlc.transform.layout import Layout
-from minidlc.transform.log import Pair, Refusal, Rewrite, collecting
+from minidlc.transform.log import Pair, Refusal, Rewrite, collecting, limited, permitted
 from minidlc.transform.pass_ import (
     Pass,
     graph_pass,
@@ -47,8 +47,10 @@ __all__ = [
     "collecting",
     "find_groups",
     "graph_pass",
+    "limited",
     "parse_pipeline",
     "pass_class",
+    "permitted",
     "register_pass",
     "registered_passes",
     "rewrite",

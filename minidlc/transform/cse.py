@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import partial
 
 from minidlc.graph.graph import Graph, Value
 from minidlc.graph.structure import constant_key, op_key
-from minidlc.transform.log import Rewrite, report
+from minidlc.transform.log import permitted
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import with_replaced
 
@@ -39,7 +38,6 @@ class Cse(Pass):
                 continue
             inputs = tuple(None if v is None else same.get(v, v) for v in node.inputs)
             original = first.setdefault((op_key(node.op), inputs), node)
-            if original is not node:
-                report(partial(Rewrite, f"same as {original.name}", node.name, node.loc))
+            if original is not node and permitted(f"same as {original.name}", node.name, node.loc):
                 same[node] = original
         return with_replaced(graph, same)

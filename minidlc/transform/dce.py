@@ -8,10 +8,9 @@ Inputs stay, used or not: they are what the caller gives. Treated in course chap
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from minidlc.graph.graph import Graph
-from minidlc.transform.log import Rewrite, report
+from minidlc.transform.log import permitted
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import live_nodes
 
@@ -26,11 +25,10 @@ class Dce(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph of live nodes."""
-        live = live_nodes(graph.nodes, graph.outputs)
-        if len(live) == len(graph.nodes):
+        live = set(live_nodes(graph.nodes, graph.outputs))
+        dead = [node for node in reversed(graph.nodes) if node not in live]  # readers first
+        dropped = {node for node in dead if permitted("dead", node.name, node.loc)}
+        if not dropped:
             return graph
-        kept = set(live)
-        for node in graph.nodes:
-            if node not in kept:
-                report(partial(Rewrite, "dead", node.name, node.loc))
-        return Graph(graph.name, graph.inputs, live, graph.outputs)
+        kept = tuple(node for node in graph.nodes if node not in dropped)
+        return Graph(graph.name, graph.inputs, kept, graph.outputs)

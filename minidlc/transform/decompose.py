@@ -9,7 +9,6 @@ Treated in course chapter 02_frontend_opt.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import cast
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
@@ -18,7 +17,7 @@ from minidlc.graph.types import Type, result_types
 from minidlc.support.errors import PassError
 from minidlc.support.locations import Derived
 from minidlc.transform.expand import expand
-from minidlc.transform.log import Rewrite, report
+from minidlc.transform.log import permitted
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import map_bodies
 
@@ -51,7 +50,8 @@ def _simpler(node: Node) -> tuple[Value, ...] | None:
     """What stands in place of a composite node; None for any other."""
     if node.op.kind is not OpKind.COMPOSITE:
         return None
-    report(partial(Rewrite, f"decompose {node.op.name}", node.name, node.loc))
+    if not permitted(f"decompose {node.op.name}", node.name, node.loc):
+        return None
     return _results(node)
 
 

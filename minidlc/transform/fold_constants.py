@@ -19,7 +19,7 @@ from minidlc.graph.types import result_types
 from minidlc.ops.control_flow import If
 from minidlc.support.locations import Derived, written
 from minidlc.transform.expand import expand, opened
-from minidlc.transform.log import Refusal, Rewrite, report
+from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import with_replaced
 
@@ -50,7 +50,9 @@ class FoldConstants(Pass):
             if reason is not None:
                 report(partial(Refusal, "fold", node.name, reason, node.loc))
                 continue
-            report(partial(Rewrite, "fold", node.name, node.loc))
+            if not permitted("fold", node.name, node.loc):
+                del known[node]
+                break
             result = known[node]
             if not isinstance(result, tuple):  # a tuple waits for its getitem
                 read = (folded.get(v, v) for v in node.inputs if v is not None)
@@ -76,7 +78,8 @@ def _known_branch(node: Node) -> tuple[Value, ...] | None:
     if not isinstance(node.op, If) or not isinstance(condition, Constant):
         return None
     branch = node.op.then_branch if condition.array.item() else node.op.else_branch
-    report(partial(Rewrite, f"always {branch.name}", node.name, node.loc))
+    if not permitted(f"always {branch.name}", node.name, node.loc):
+        return None
     return opened(branch, dict(zip(branch.inputs, node.inputs[1:], strict=True)))  # pyright: ignore
 
 

@@ -22,7 +22,7 @@ from minidlc.expr.types import Array, TensorType, f32, f64
 from minidlc.graph.graph import Constant, Graph, Node, Value, build, tensor_type
 from minidlc.ops.conv import Conv
 from minidlc.support.locations import Derived, written
-from minidlc.transform.log import Refusal, Rewrite, report
+from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import regraph, with_inputs
 
@@ -73,7 +73,7 @@ class FoldConvBn(Pass):
             reason = _reason_against(node, line) if steps else None
             if reason is not None:
                 report(partial(Refusal, "fold into conv", node.name, reason, node.loc))
-            elif steps:
+            elif steps and permitted(_what(steps), node.name, node.loc):
                 folded[steps[-1]] = (node, line, steps)
                 inside |= {node, *steps[:-1]}
         if not folded:
@@ -87,6 +87,10 @@ class FoldConvBn(Pass):
             new[node] = made
             nodes.append(made)
         return regraph(graph, nodes, new)
+
+
+def _what(steps: list[Node]) -> str:
+    return f"fold {', '.join(step.op.name for step in steps)} into conv"
 
 
 def _steps_after(
@@ -161,8 +165,6 @@ def _folded(conv: Node, line: Line, steps: list[Node], new: Mapping[Value, Value
     if not (line.scale == 1).all():
         w = Constant(f"{w.name}_scaled", weights, Derived("fold_conv_bn", w.loc))
     inputs = new.get(x, x), w, Constant(f"{last.name}_bias", bias, loc)
-    for step in steps:
-        report(partial(Rewrite, f"fold {step.op.name} into conv", step.name, step.loc))
     made = build(conv.op, inputs, name=last.name, loc=loc)
     assert isinstance(made.type, TensorType)
     return made

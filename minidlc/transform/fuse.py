@@ -12,7 +12,6 @@ fused or not, with the reason. Treated in course chapter 02_frontend_opt.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from minidlc.expr.types import TensorType
 from minidlc.graph.fused import Fused
@@ -20,7 +19,7 @@ from minidlc.graph.graph import Constant, Graph, Input, Node, Value, build
 from minidlc.support.locations import Derived
 from minidlc.support.names import Names, identifier
 from minidlc.transform.fusion_groups import ANCHORS, Groups, find_groups
-from minidlc.transform.log import Rewrite, report
+from minidlc.transform.log import permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import regraph, with_inputs
 
@@ -45,23 +44,25 @@ class Fuse(Pass):
 
 def _with_groups(graph: Graph, groups: Groups) -> Graph:
     """Each group of two or more as one node, where its last member stood."""
-    new: dict[Value, Value] = {}
-    nodes: list[Node] = []
-    changed = False
+    last_of: dict[Node, Node] = {}  # member of a group that becomes one node -> the last member
     for node in graph.nodes:
         group = groups.of(node)
-        if node is not group[-1]:
-            continue  # it runs with the last one, the only one that others read
-        if len(group) > 1:
-            new[node] = _fused(group, new)
-            report(partial(Rewrite, f"fuse {len(group)} ops", node.name, node.loc))
-            changed = True
-        else:
+        if node is group[-1] and len(group) > 1:
+            what = f"fuse {len(group)} ops"
+            if permitted(what, node.name, node.loc):
+                last_of |= dict.fromkeys(group, node)
+    new: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        last = last_of.get(node)
+        if last is None:
             new[node] = with_inputs(node, new)
+        elif node is last:  # the only one that others read
+            new[node] = _fused(groups.of(node), new)
+        else:
+            continue
         nodes.append(new[node])  # pyright: ignore
-    if not changed:
-        return graph
-    return regraph(graph, nodes, new)
+    return regraph(graph, nodes, new) if last_of else graph
 
 
 def _fused(group: tuple[Node, ...], new: dict[Value, Value]) -> Node:

@@ -43,7 +43,7 @@ from minidlc.transform.layout_ops import (
     shape_of,
     work,
 )
-from minidlc.transform.log import Refusal, report
+from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 
 # Measured with 8 lanes, in the time that a blocked convolution takes for a multiply-add.
@@ -72,7 +72,9 @@ class Layout(Pass):
         for region in find_regions(graph, self.block):
             read = [n for n in region.nodes if set(users.get(n, ())) - region.nodes.keys()]
             left = [*read, *(n for n in region.nodes if n in outputs and n not in read)]
-            if region.pays(left, self.block):
+            first = next(iter(region.nodes))
+            what = f"{len(region.nodes)} ops in blocks of channels"
+            if region.pays(left, self.block) and permitted(what, first.name, first.loc):
                 blocked |= region.nodes.keys()
         return Forms(graph, self.block, blocked).rewritten() if blocked else graph
 

@@ -4,8 +4,11 @@
         g = canonicalize(g)
     [str(e) for e in events]                        # ['add-zero at h: done', 'mul-one at y: …']
 
+    with limited(3): canonicalize(g)                # its first three rewrites, and no more
+
 A pass stays a function from graph to graph; the pipeline opens a log around each and keeps it in
-the record. Treated in course chapter 02_frontend_opt.
+the record. A pass asks `permitted` before each rewrite: that counts it, reports it, and lets a
+search find the one that goes wrong. Treated in course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minidlc.support.locations import Loc
@@ -72,6 +75,39 @@ def collecting() -> Generator[dict[Event, None], None, None]:
         yield events
     finally:
         _events.reset(token)
+
+
+@dataclass
+class Count:
+    """The rewrites that a pass has done, and how many it may do (None: all)."""
+
+    limit: int | None
+    done: list[Rewrite] = field(default_factory=list[Rewrite])
+
+
+_count: ContextVar[Count | None] = ContextVar("count", default=None)
+
+
+@contextmanager
+def limited(limit: int | None) -> Generator[Count, None, None]:
+    """Count the rewrites inside the block, and permit the first `limit` of them."""
+    count = Count(limit)
+    token = _count.set(count)
+    try:
+        yield count
+    finally:
+        _count.reset(token)
+
+
+def permitted(rule: str, node: str, loc: Loc | None = None) -> bool:
+    """Ask before a rewrite. True counts and reports it; False: leave the node as it is."""
+    count = _count.get()
+    if count is not None:
+        if count.limit is not None and len(count.done) >= count.limit:
+            return False
+        count.done.append(Rewrite(rule, node, loc))
+    report(lambda: Rewrite(rule, node, loc))
+    return True
 
 
 def report(event: Callable[[], Event]) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import ClassVar, TypeVar
 
 from minidlc.graph.graph import Graph
@@ -30,7 +30,11 @@ from minidlc.transform.rebuild import bodies_of, live_nodes, map_bodies
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """Base of passes. A call goes through the extension point `pass.NAME`."""
+    """Base of passes. A call goes through the extension point `pass.NAME`.
+
+    `limit` is how many rewrites it may do, None for all: dce{limit=3}. A pass that does not ask
+    `permitted` is one rewrite as a whole.
+    """
 
     name: ClassVar[str] = ""
     mandatory: ClassVar[bool] = False  # lowering needs it: no pipeline goes without
@@ -38,6 +42,7 @@ class Pass(ABC):
     exact: ClassVar[bool] = True  # False: sums are rounded otherwise; precision="strict" forbids it
     requires: ClassVar[tuple[str, ...]] = ()  # names of PROPERTIES that must hold before
     ensures: ClassVar[tuple[str, ...]] = ()  # names of PROPERTIES that hold after
+    limit: int | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def run(self, graph: Graph) -> Graph:
@@ -45,6 +50,8 @@ class Pass(ABC):
 
     def __call__(self, graph: Graph) -> Graph:
         """The pass on the bodies of branches and loops, innermost first, and on the graph."""
+        if self.limit == 0:
+            return graph
         return extension.dispatch(f"pass.{self.name}", self.run)(map_bodies(graph, self))
 
     def __str__(self) -> str:

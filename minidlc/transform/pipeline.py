@@ -34,7 +34,7 @@ from minidlc.transform.fold_constants import FoldConstants
 from minidlc.transform.fold_conv_bn import FoldConvBn
 from minidlc.transform.fuse import Fuse
 from minidlc.transform.layout import Layout
-from minidlc.transform.log import Event, Pair, Refusal, Rewrite, collecting
+from minidlc.transform.log import Event, Pair, Refusal, Rewrite, collecting, limited
 from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class
 
 _SHOWN_LINES = 60  # of the last good graph, in an error
@@ -49,6 +49,7 @@ class Record:
     before: Graph
     after: Graph
     events: tuple[Event, ...] = ()
+    done: tuple[Rewrite, ...] = ()  # what `limit` counts: the n-th rewrite is done[n - 1]
 
     @property
     def changed(self) -> bool:
@@ -199,16 +200,20 @@ def _as_pass(thing: Pass | Callable[[Graph], Graph], name: str | None = None) ->
 
 def _run_one(step: Pass, graph: Graph, earlier: tuple[str, ...]) -> Record:
     start = time.perf_counter()
-    with collecting() as events:
+    with collecting() as events, limited(step.limit) as count:
         try:
             _check_properties(step.requires, graph, "requires")
             after = step(graph)
             _check_interface(graph, after)
             verify(after)
-            _check_properties(step.ensures, after, "ensures")
+            if step.limit is None:
+                _check_properties(step.ensures, after, "ensures")
         except Exception as e:
             raise _failure(step, graph, earlier, e) from e
-    return Record(step.name, time.perf_counter() - start, graph, after, tuple(events))
+    if after is not graph and not count.done:
+        count.done.append(Rewrite(step.name, graph.name))
+    seconds = time.perf_counter() - start
+    return Record(step.name, seconds, graph, after, tuple(events), tuple(count.done))
 
 
 def _check_properties(names: Iterable[str], graph: Graph, verb: str) -> None:
@@ -282,7 +287,7 @@ def _parse_pass(name: str, options: str) -> Pass:
 def _option(cls: type[Pass], source: Source, k: ast.keyword) -> object:
     expected = hints(cls)
     if k.arg not in expected:
-        hint = nearest(k.arg or "", expected) or f"{cls.name} has no options"
+        hint = nearest(k.arg or "", expected)
         raise OptionError(f"pass {cls.name!r} has no option {k.arg!r}", hint=hint, code="MDLC1015")
     try:
         return convert(Reader(source).attribute(k.value), expected[k.arg])

@@ -18,7 +18,7 @@ import numpy as np
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
 from minidlc.support.errors import PassError
 from minidlc.support.locations import Derived, written
-from minidlc.transform.log import Refusal, Rewrite, report
+from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.rebuild import live_nodes, nodes_made, with_inputs
 from minidlc.transform.rules import Bindings, Rule, call, inner_nodes
 
@@ -113,8 +113,9 @@ class _Sweep:
             if isinstance(result, str):
                 report(partial(Refusal, rule.name, node.name, result, node.loc))
                 continue
+            if not permitted(rule.name, node.name, node.loc):
+                return None
             self.changed.append(rule.name)
-            report(partial(Rewrite, rule.name, node.name, node.loc))
             return result
         return None
 
