@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from minidlc.graph.graph import Graph
 from minidlc.graph.literals import Reader
@@ -284,7 +285,7 @@ def _parse_pass(name: str, options: str) -> Pass:
     return cls(**dict(options_given))
 
 
-def _option(cls: type[Pass], source: Source, k: ast.keyword) -> object:
+def _option(cls: type[Pass], source: Source, k: ast.keyword) -> Any:
     expected = hints(cls)
     if k.arg not in expected:
         hint = nearest(k.arg or "", expected)

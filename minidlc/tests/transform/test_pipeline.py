@@ -160,7 +160,7 @@ def test_text_round_trip(text: str) -> None:
         ("cse dce", "1015", "not a list of passes"),
         ("fuse{max_ops=8", "1015", "not a list of passes"),
         ("fuse{max_op=8}", "1015", "did you mean 'max_ops'?"),
-        X,
+        ("cse{max_ops=8}", "1015", "known: limit"),
         ("fuse{max_ops=many}", "1015", "unknown function 'many'"),
         ("fuse{max_ops=2.5}", "1015", "option 'max_ops': expected int"),
         ("fuse{max_ops=True}", "1015", "option 'max_ops': expected int"),
