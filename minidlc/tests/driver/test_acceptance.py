@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import minidlc as mc
 from minidlc.benchmarks.models import MODELS
+from minidlc.tests.every_pass import alone
 from minidlc.transform import Pipeline
 
 pytestmark = pytest.mark.llvm
@@ -30,9 +31,11 @@ REAL = (
     "ppocr_v4_rec",
     "minilm_int8w",
 )
+SHIPPED = Path(mc.__file__).parent / "models"
 BUILT = ("resnet18", "mobilenet_v2", "bert_tiny", "bert_layer", "gpt2_block")
 TOLERANCE = 1e-4  # of the largest expected value
 PASSES = {"all passes": None, "mandatory passes": Pipeline.default().only()}
+ALONE = alone()
 
 needs_models = pytest.mark.skipif(FOLDER is None, reason="MINIDLC_MODELS is not set")
 
@@ -67,6 +70,24 @@ def test_a_real_model(name, pipeline):
 
 
 @needs_models
+@pytest.mark.parametrize("model", REAL)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in ALONE])
+def test_a_real_model_with_one_pass(name, model):
+    folder = Path(FOLDER)
+    path = min((folder / "expected").glob(f"{model}.case*.npz"))
+    feeds, expected = stored(path)
+    exe = mc.compile(folder / f"{model}.onnx", pipeline=ALONE[name], threads=2)
+    assert_right(exe(feeds), expected)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_small_model_with_one_pass(name):
+    feeds, expected = stored(SHIPPED / "mnist_cntk.case0.npz")
+    exe = mc.compile(SHIPPED / "mnist_cntk.onnx", pipeline=ALONE[name])
+    assert_right(exe(feeds), expected)
+
+
+@needs_models
 def test_the_recogniser_reads_its_line():
     model = Path(FOLDER) / "ppocr_v4_rec.onnx"
     metadata = {p.key: p.value for p in onnx.load(model).metadata_props}
@@ -86,3 +107,12 @@ def test_a_built_model(name):
         exe = mc.compile(model, pipeline=pipeline, threads=2)
         assert_right(exe(feeds), expected)
         assert exe.report().host_ops == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", BUILT)
+@pytest.mark.parametrize("name", ALONE)
+def test_a_built_model_with_one_pass(name, model):
+    built, feeds = MODELS[model]()
+    exe = mc.compile(built, pipeline=ALONE[name], threads=2)
+    assert_right(exe(feeds), ReferenceEvaluator(built).run(None, feeds))

@@ -23,12 +23,14 @@ import minidlc as mc
 from minidlc.graph import parse, verify, weights_of
 from minidlc.schedules import injective, tiles
 from minidlc.tests.codegen.helpers import WIDTHS
+from minidlc.tests.every_pass import alone
 from minidlc.tests.random_graphs import Case, case_of, cases
-from minidlc.transform import Pipeline, layout
+from minidlc.transform import layout
 
 pytestmark = pytest.mark.llvm
 
-OPTIONAL = tuple(dict.fromkeys(p.name for p in Pipeline.default().passes if not p.mandatory))
+ALONE = alone()
+OPTIONAL = tuple(ALONE)
 SEEDS = 200  # graphs of the normal tier; a part of the slow one has as many
 PARTS = 25
 
@@ -68,7 +70,7 @@ class Configuration:
 
     def compile(self, graph: mc.Graph) -> mc.Executable:
         target = mc.target.host(vector_width=self.width)
-        passes = Pipeline.default().only(self.alone) if self.alone else None
+        passes = ALONE[self.alone] if self.alone else None
         with ExitStack() as stack:
             for module, name, value in SMALL if self.small else ():
                 stack.enter_context(mock.patch.object(module, name, value))
