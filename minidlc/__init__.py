@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from minidlc.support.errors import CompileError as CompileError
 
 if TYPE_CHECKING:
+    from minidlc import debug as debug
+    from minidlc import npu as npu
     from minidlc import target as target
     from minidlc import te as te
     from minidlc import viz as viz
@@ -68,7 +70,7 @@ _HOME = {
 }
 _DTYPES = ("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 _HOME.update(dict.fromkeys((*_DTYPES, "bool_"), "minidlc.expr.types"))
-_MODULES = ("target", "te", "viz")
+_MODULES = ("debug", "npu", "target", "te", "viz")
 
 
 def __getattr__(name: str) -> Any:

@@ -35,7 +35,7 @@ from minidlc.ops import functional as functional  # importing ops registers them
 from minidlc.origin import Origin, Recipe
 from minidlc.runtime.module import ArraySpec, LoadedModule
 from minidlc.sources import Model, Shapes, Source, is_static, open_source
-from minidlc.support import extension
+from minidlc.support import extension, reports
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CodegenError, MemoryLimitError, OptionError, nearest
 from minidlc.template import Template
@@ -63,12 +63,12 @@ def compile(
     the value of an input decides them, each new signature is compiled at its first call, at most
     `max_specializations` of them. `threads`: cores a call may use (default: all). `opt_level`: 0 =
     mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = +
-    fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict", "default" or "fast"
-    (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a Pipeline, or text
-    such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds arena and constants
-    together, and outputs. `cache=False` neither reads nor writes code on disk: by default a model
-    that was compiled before starts without being compiled (origin.py says when). MINIDLC_JOBS
-    processes compile, one for each core unless that is set (codegen/crew.py). Raises
+    recognise, fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict", "default" or
+    "fast" (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a Pipeline, or
+    text such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds arena and
+    constants together, and outputs. `cache=False` neither reads nor writes code on disk: by default
+    a model that was compiled before starts without being compiled (origin.py says when).
+    MINIDLC_JOBS processes compile, one for each core unless that is set (codegen/crew.py). Raises
     CompileError for a model or an option that does not fit.
     """
     target = replace(_target(target), precision=_precision(precision))
@@ -77,7 +77,7 @@ def compile(
     expect("compile", "cache", cache, bool)
     recipe = Recipe(_threads(threads), target, passes, opt_level >= 3, max_bytes, cache)
     most = _most(max_specializations)
-    origin = Origin.of(model, shapes, recipe)
+    origin = None if reports.wanted() else Origin.of(model, shapes, recipe)
     if origin is not None and (ready := start(origin, origin.source, recipe, {}, {})):
         return ready
     source = open_source(model, shapes)
@@ -157,6 +157,7 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
             program = lower_program(optimised, recipe, refused)
             natives = compile_all(program, recipe)
     kernels = tuple(map(CompiledKernel, program.kernels, natives))
+    reports.tell("kernels", lambda: kernels)
     return Levels(graph, optimised, kernels, program, records, overrides)
 
 

@@ -180,7 +180,7 @@ class Executable:
     @property
     def _provenance(self) -> Provenance:
         kernels = tuple(kernel.provenance for kernel in self.kernels)
-        return Provenance(self.source, self.graph, kernels, self.passes)
+        return Provenance(self.source, self.graph, kernels, self.passes, self.program.free)
 
     def __call__(
         self, /, *arrays: object, out: Sequence[Array] | None = None, **named: object

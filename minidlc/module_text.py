@@ -78,7 +78,7 @@ class _Main:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.kernels = {kernel.name: kernel for kernel in program.kernels}
-        views = {node.op.name for node in _nodes(program.graph) if node.op.is_view}
+        views = {node.op.name for node in _nodes(program.graph) if node in program.free}
         words = ("main", "constant", "count", "range", "raise_if", "empty")
         self.taken = Names([*words, *self.kernels, *views])
         self.names: dict[Value, Sequence[str]] = {}  # one for each result
@@ -147,7 +147,7 @@ class _Main:
                     self.branch(node, node.op, steps)
                 case Loop():
                     self.loop(node, node.op, steps)
-                case op if op.is_view:
+                case _ if node in self.program.free:
                     self.assign(node, self.view(node), "  # the same bytes")
                 case _:
                     self.call(node, steps)
@@ -155,7 +155,7 @@ class _Main:
 
     def view(self, node: Node) -> str:
         """`reshape(x, shape=(4, 2))`."""
-        written = [self.name(node.inputs[0])]
+        written = [self.name(value) for value in node.inputs]
         for name, value in node.op.attributes().items():
             written.append(f"{name}={write_attribute(value, str)}")
         return f"{node.op.name}({', '.join(written)})"
@@ -271,7 +271,7 @@ def _constants(program: Program) -> list[Constant]:
     read: list[Value | None] = [v for kernel in program.kernels for v in kernel.inputs]
     read += program.graph.outputs
     for node in _nodes(program.graph):
-        if isinstance(node.op, (If, Loop)) or node.op.is_view:
+        if isinstance(node.op, (If, Loop)) or node in program.free:
             read += [*node.inputs, *(o for body in bodies(node) for o in body.outputs)]
     return list(dict.fromkeys(v for v in read if isinstance(v, Constant)))
 

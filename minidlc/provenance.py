@@ -257,6 +257,7 @@ class Provenance:
     graph: Graph
     kernels: tuple[Lines, ...]
     passes: tuple[Record, ...]
+    free: frozenset[Node] = frozenset()  # nodes whose bytes lie where others do
 
     def where_from(self, instruction: str) -> Origin:
         """The way back from "KERNEL:LINE" or from an instruction's text.
@@ -340,7 +341,7 @@ class Provenance:
             match value:
                 case Constant(name=name):
                     yield f"constant {name}: {value.type}"
-                case Node(op=op, name=name) if op.is_view:
+                case Node(op=op, name=name) if value in self.free:
                     yield f"view {name}: {value.type} = {op.name}, the same bytes"
                 case Node(op=op, name=name) if op.kind is OpKind.CONTROL:
                     yield f"{op.name} {name}: steps of the program"

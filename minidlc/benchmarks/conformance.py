@@ -10,7 +10,7 @@
 
 The core list leaves out tests of strings, sequences, optionals, maps, sparse tensors, complex
 numbers, elements narrower than a byte or of 8-bit floats, ai.onnx.ml, training and random ops:
-1,776 of 2,033 with onnx 1.23. Treated in course chapter 01_graph_ir.
+1,772 of 2,033 with onnx 1.23. Treated in course chapter 01_graph_ir.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ VERDICTS = ("pass", "wrong", "unsupported", "error", "crash", "timeout")
 TIMEOUT = 60.0  # seconds a test may take
 
 RANDOM = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
+DRAWN = {  # dropouts whose expected values are what NumPy's generator drew
+    f"test_training_dropout{name}" for name in ("", "_default", "_mask", "_default_mask")
+}
 OTHER_VALUES = ("Sequence", "SplitToSequence", "ConcatFromSequence", "Optional")
 OTHER_TYPES = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")
 OTHER_ELEMENTS = ("STRING", "COMPLEX", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2")
@@ -71,7 +74,7 @@ def core_cases(wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Ca
     warnings.simplefilter("ignore")  # tests are computed on loading, by NumPy: 0 / 0 is meant
     for kind in KINDS:
         for test in sorted(load_model_tests(kind=kind), key=lambda t: t.name):
-            if not wanted(test.name):
+            if not wanted(test.name) or test.name in DRAWN:
                 continue
             model = test.model or onnx.load(_file(test))
             if is_core(model):

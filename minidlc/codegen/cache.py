@@ -66,7 +66,8 @@ def _home() -> Path:
 def source_digest() -> str:
     """Digest of the code generator's own source: a changed compiler makes new kernels."""
     package = Path(__file__).parents[1]
-    files = sorted([*package.glob("codegen/*.py"), *package.glob("expr/*.py")])
+    folders = ("codegen", "loop", "expr")
+    files = sorted(f for folder in folders for f in package.glob(f"{folder}/*.py"))
     return digest(*(f.read_text(encoding="utf-8") for f in files))
 
 

@@ -31,8 +31,10 @@ class Operand:
     moves: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
-        moves = (f" + {nbytes}*i{loop}" for loop, nbytes in self.moves)
-        return f"{self.space} {self.index or self.offset}{''.join(moves)}"
+        moves = "".join(f" + {nbytes}*i{loop}" for loop, nbytes in self.moves)
+        if self.space in ("input", "output") and self.offset:
+            return f"{self.space} {self.index} + {self.offset}{moves}"
+        return f"{self.space} {self.index or self.offset}{moves}"
 
 
 ARENA = Operand("arena")

@@ -6,7 +6,9 @@
 Every decision (tiles, vectors, unrolling, registers) was made in the loops; LLVM only allocates
 registers, schedules and encodes. One pointer per parameter, then the workspace (64-byte aligned,
 `workspace_bytes`), then the number of threads that may be used. Parameters that are written do
-not overlap others. Treated in course chapter 05_backend_opt.
+not overlap others (`noalias`), except that a result may lie where an input lies that the loops read
+just before they write there (loop/in_place.py): of these two nothing is promised. Treated in course
+chapter 05_backend_opt.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from minidlc.codegen.module import MARK, Module, stem
 from minidlc.codegen.outline import PARALLEL_FOR
 from minidlc.codegen.statements import Emitter
 from minidlc.codegen.workspace import spilled, strides
+from minidlc.loop.in_place import in_place
 from minidlc.loop.nodes import For, Kind, LoopFunction, Stmt, walk
 from minidlc.support.errors import CodegenError
 from minidlc.support.extension import declare, dispatch
@@ -59,9 +62,11 @@ def _emit_into(module: Module, fn: LoopFunction, target: Target) -> str:
         module.declare(PARALLEL_FOR)
     emitter = Emitter(module, target, spilled(fn, target.lanes(32)))
     names: list[str] = []
+    pairs = in_place(fn)
+    may_overlap = {*pairs, *(x for inputs in pairs.values() for x in inputs)}
     for n, p in enumerate(fn.params):
         name = f"%{p.name}" if p.name.isascii() else f"%{stem(p.name)}.{n}.arg"
-        names.append(f"ptr noalias {name}")
+        names.append(f"ptr {name}" if p.name in may_overlap else f"ptr noalias {name}")
         dims = p.type.dims
         emitter.buffers[p.name] = Buffer(p.name, p.type.dtype, dims, strides(dims, None), name)
     try:

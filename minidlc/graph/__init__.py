@@ -1,7 +1,7 @@
 """Graph IR: types, values, ops, text, verifier, interpreter (course chapter 01_graph_ir).
 
 Reading order: types, op, value_ops, graph, literals, printer, parser, structure, verify, interpret,
-fused, eager.
+fused, region, eager.
 """
 
 from minidlc.graph.fused import Fused
@@ -33,6 +33,7 @@ from minidlc.graph.op import (
     registered_ops,
     unregister_op,
 )
+from minidlc.graph.region import Region
 from minidlc.graph.structure import constant_key, difference, op_key
 from minidlc.graph.text import load_text, parse, print_graph, save_text, weights_of
 from minidlc.graph.types import TupleType, Type, result_types
@@ -48,6 +49,7 @@ __all__ = [
     "Op",
     "OpKind",
     "Pattern",
+    "Region",
     "TupleType",
     "Type",
     "Value",

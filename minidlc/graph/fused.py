@@ -42,17 +42,7 @@ class Fused(Op):
     anchor: str = "injective"
 
     def type_rule(self, *inputs: TensorType) -> Type:
-        wanted = self.body.input_types()
-        if inputs != wanted:
-            expected = ", ".join(map(str, wanted))
-            got = ", ".join(map(str, inputs))
-            text = f"fused: {self.body.name} takes ({expected}), got ({got})"
-            raise TypeRuleError(text, code="MDLC0211")
-        types = tuple(t for t in self.body.output_types() if isinstance(t, TensorType))
-        if len(types) != len(self.body.outputs) or not types:
-            text = f"fused: {self.body.name} must have tensors as outputs, and at least one"
-            raise TypeRuleError(text, code="MDLC0211")
-        return types[0] if len(types) == 1 else TupleType(types)
+        return body_type("fused", self.body, inputs)
 
     def reference(self, *inputs: Array) -> Array | tuple[Array, ...]:
         results = interpret(self.body, inputs)
@@ -103,6 +93,21 @@ class Fused(Op):
         arrays = rng.standard_normal((3, 5), np.float32), rng.standard_normal(5, np.float32)
         yield Example(cls(chain), arrays)
         yield Example(cls(both), arrays)
+
+
+def body_type(name: str, body: Graph, inputs: tuple[TensorType, ...]) -> Type:
+    """The type of an op that is a body applied to inputs of these types."""
+    wanted = body.input_types()
+    if inputs != wanted:
+        expected = ", ".join(map(str, wanted))
+        got = ", ".join(map(str, inputs))
+        text = f"{name}: {body.name} takes ({expected}), got ({got})"
+        raise TypeRuleError(text, code="MDLC0211")
+    types = tuple(t for t in body.output_types() if isinstance(t, TensorType))
+    if len(types) != len(body.outputs) or not types:
+        text = f"{name}: {body.name} must have tensors as outputs, and at least one"
+        raise TypeRuleError(text, code="MDLC0211")
+    return types[0] if len(types) == 1 else TupleType(types)
 
 
 def _scalar(constant: Constant) -> Tensor:

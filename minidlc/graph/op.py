@@ -89,6 +89,7 @@ class Op:
     optional: ClassVar[tuple[int, ...]] = ()  # positions of inputs that may be omitted (None)
     takes_tuple: ClassVar[bool] = False  # inputs may be the tuples of nodes with several results
     pure: ClassVar[bool] = True  # equal inputs give equal results: may be folded, merged, dropped
+    drawn: ClassVar[bool] = False  # random numbers: pure, but drawn when the model runs, not folded
     finite: ClassVar[tuple[str, ...]] = ()  # attributes that must not be NaN or infinite
 
     # (self, *TensorType | None) -> TensorType | TupleType; raises TypeRuleError

@@ -36,14 +36,14 @@ def _count(s: Stmt, ranges: Ranges) -> int:
         case Alloc(body=body):
             return _count(body, ranges)
         case If(body=body):
-            return _count(body, ranges) + sum(map(_operations, values(s)))
+            return _count(body, ranges) + sum(map(operations, values(s)))
         case Block(stmts):
             return sum(_count(child, ranges) for child in stmts)
         case Store():
-            return sum(map(_operations, values(s)))
+            return sum(map(operations, values(s)))
 
 
-def _operations(e: Expr) -> int:
+def operations(e: Expr) -> int:
     """Arithmetic nodes; one that several others use is computed once."""
     found, seen, todo = 0, set[int](), [e]
     while todo:

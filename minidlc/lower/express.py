@@ -93,7 +93,8 @@ def _stages(node: Node, env: dict[Value, Tensor]) -> tuple[tuple[Tensor, ...], T
         outputs, kind = node.op.outputs(*(t for t in tensors if t is not None)), node.op.anchor
     else:
         outputs, kind = express(node.op, tensors), node.op.schedule
-    anchor = _anchor(outputs[-1], tensors)
+    found = (_anchor(output, tensors) for output in reversed(outputs))
+    anchor = next((stage for stage in found if stage is not None), None)
     if anchor is None:  # a sum over no axis, for example
         kind = "injective"
     elif not anchor.axes:  # one number: no tile to speak of

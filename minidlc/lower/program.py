@@ -4,9 +4,11 @@
     for step in program.steps:                      # k0_conv(input 0, constant 0, arena 0)
         print(step)
 
-Views (reshape, flatten, …) get no kernel: they are other names of the same bytes. Outputs are
-arrays of the caller's, never part of the arena; an output that is an input, a constant, a view or
-another output is copied. Bodies of branches and loops are lowered like the graph itself, with other
+Views (reshape, flatten, a slice in one piece) get no kernel: they are other names of the same
+bytes. Nor does a concat that its producers can write, each its part. A result takes the place of an
+input that nobody reads again, if the loops allow it (loop/in_place.py). Outputs are arrays of the
+caller's, never part of the arena; an output that is an input, a constant, a view or another output
+is copied. Bodies of branches and loops are lowered like the graph itself, with other
 places for their inputs and outputs. Treated in course chapter 05_backend_opt.
 """
 
@@ -28,6 +30,7 @@ from minidlc.codegen.control import (
 )
 from minidlc.expr.types import Array
 from minidlc.graph import Constant, Graph, Input, Node, Value, bodies, result_types, tensor_type
+from minidlc.loop.in_place import in_place
 from minidlc.loop.interpret import interpret
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
 from minidlc.lower.lifetimes import check_lifetimes
@@ -39,6 +42,7 @@ from minidlc.ops.control_flow import If, Loop
 from minidlc.runtime.module import PositionCheck
 from minidlc.runtime.plan import MemoryPlan
 from minidlc.support.errors import LoweringError
+from minidlc.support.extension import overridden
 from minidlc.support.names import Names, identifier
 from minidlc.target import Target
 
@@ -59,6 +63,7 @@ class Program:
     plan: MemoryPlan
     constants: Array = field(repr=False)  # one block of bytes
     checks: tuple[PositionCheck, ...] = ()
+    free: frozenset[Node] = frozenset()  # nodes without steps: their bytes lie where others do
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
@@ -110,7 +115,9 @@ def lower_graph(
     constants, offsets = memory.block()
     packed = packing.within(constants, dict(zip(memory.constants, offsets, strict=True)))
     kernels = tuple(kernel.with_inputs(packed) for kernel in builder.kernels)
-    plan = plan_memory(memory.requests, max_bytes, constants.nbytes)
+    plan = plan_memory(
+        memory.requests, max_bytes, constants.nbytes, memory.lying(), tuple(memory.steps)
+    )
 
     def place(operand: Operand) -> Operand:
         return resolved(operand, plan, offsets)
@@ -122,6 +129,7 @@ def lower_graph(
         plan,
         constants,
         tuple(builder.checks),
+        frozenset(builder.free),
     )
 
 
@@ -153,6 +161,7 @@ class _Builder:
     names: Names = field(default_factory=Names)
     kernels: list[LoweredKernel] = field(default_factory=list[LoweredKernel])
     checks: list[PositionCheck] = field(default_factory=list[PositionCheck])
+    free: set[Node] = field(default_factory=set[Node])
     loops: int = 0
 
     def graph(
@@ -167,10 +176,10 @@ class _Builder:
                     steps.append(self.branch(node, node.op, places))
                 case Loop():
                     steps += self.loop(node, node.op, places)
-                case _ if not node.op.is_view:
-                    steps += self.node(node, places)
+                case _ if places.sharing.is_free(node):
+                    self.free.add(node)
                 case _:
-                    pass
+                    steps += self.node(node, places)
         steps += [self.copy(value, places.of(value), to) for value, to in places.copied]
         return places, tuple(steps)
 
@@ -185,7 +194,10 @@ class _Builder:
         kernel = self.lowered(node)
         inputs = [places.of(v) for v in kernel.inputs]
         results = [
-            places.define(node, i, kernel.name, type) for i, type in enumerate(kernel.results)
+            places.define(node, i, kernel.name, type, over)
+            for i, (type, over) in enumerate(
+                zip(kernel.results, _overwritable(kernel), strict=True)
+            )
         ]
         yield self.step(kernel, inputs, results)
 
@@ -213,7 +225,7 @@ class _Builder:
         workspace = NOWHERE
         if scratch:
             workspace = self.memory.buffer(f"{kernel.name}.workspace", scratch)
-        self.memory.time += 1
+        self.memory.pass_time(kernel.name)
         self.kernels.append(kernel)
         return KernelCall(kernel.name, operands, workspace)
 
@@ -224,7 +236,7 @@ class _Builder:
         results = [
             places.define(node, i, node.name, t) for i, t in enumerate(result_types(node.type))
         ]
-        self.memory.time += 1
+        self.memory.pass_time(node.name)
 
         def steps(body: Graph) -> Steps:
             return self.graph(body, dict(zip(body.inputs, captures, strict=True)), results)[1]
@@ -246,7 +258,7 @@ class _Builder:
         for operand in (trips, start, *results):
             _ = operand and memory.use(operand)
         counter, flag = memory.buffer(f"{node.name}.run", 8), memory.buffer(f"{node.name}.go", 1)
-        memory.time += 1
+        memory.pass_time(node.name)
         rows = [
             _row(places.of(x), number, tensor_type(x).nbytes // max(1, op.trips or 0))
             for x in scanned
@@ -279,13 +291,22 @@ class _Builder:
             source = inside.of(value)
             if source == to or not tensor_type(value).nbytes:
                 continue
-            if source in state:
+            if any((source.space, source.index) == (s.space, s.index) for s in state):
                 between = self.memory.buffer(f"{value.name}.next", tensor_type(value).nbytes)
                 yield self.copy(value, source, between)
                 source = between
             moves.append((value, source, to))
         for value, source, to in moves:
             yield self.copy(value, source, to)
+
+
+def _overwritable(kernel: LoweredKernel) -> Iterator[list[Value]]:
+    """For each result the inputs that it may overwrite; none where a reader's `lower` runs."""
+    pairs = {} if overridden("lower") else in_place(kernel.loops)
+    names = [p.name for p in kernel.loops.params]
+    inputs = dict(zip(names, kernel.inputs, strict=False))
+    for result in names[len(inputs) :]:
+        yield [inputs[name] for name in pairs.get(result, ())]
 
 
 def _stop(outputs: int) -> Operand:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Container, Sequence
 
 from minidlc.expr.index import Index, Var
-from minidlc.expr.nodes import Call, Load
+from minidlc.expr.nodes import Binary, Call, Load
 from minidlc.expr.walk import values_in, walk
 from minidlc.loop.nodes import Kind
 from minidlc.loop.regions import loads
@@ -34,11 +34,15 @@ from minidlc.te import Schedule, Tensor
 PARALLEL_WORK = 1 << 16  # elements: below about ten microseconds a fork costs more than it gains
 INLINE_NODES = 64  # an expression of more nodes that is read twice is stored, not repeated
 CHEAP = ("abs", "floor", "ceil", "round", "isnan", "isinf", "sign", "invert")  # instructions
+BLOCK = 2048  # elements of a row that several outputs compute by turns: they stay in the cache
 PIECES = 32  # of a parallel loop: enough for many cores, and for cores of unequal speed
 
 
 def schedule_injective(sch: Schedule, group: Group, target: Target) -> None:
     """Inline everything into the outputs and stream through them."""
+    if len(group.outputs) > 1 and fits_together(group, target):
+        schedule_together(sch, group, target)
+        return
     kept = inline_pointwise(sch, group.intermediate())
     if not kept:
         for output in group.outputs:
@@ -50,6 +54,71 @@ def schedule_injective(sch: Schedule, group: Group, target: Target) -> None:
     row = share(sch, last, last.axes[:-1], work(last))
     if len(group.outputs) == 1:
         keep_at(sch, kept, last, row, target)
+
+
+def fits_together(group: Group, target: Target) -> bool:
+    """True if all stages can be computed row by row, in one pass over memory.
+
+    Outputs of one shape, with rows of a few vectors; and what depends on an output is read where
+    it is computed.
+    """
+    shape = group.last.shape
+    alike = all(output.shape == shape for output in group.outputs)
+    long = bool(shape) and 0 not in shape and shape[-1] >= 2 * target.lanes(32)
+    after = set(group.outputs)
+    for stage in group.stages():
+        if not after.isdisjoint(stage.inputs):
+            after.add(stage)
+    return alike and long and all(_is_read_element_by_element(group, t) for t in after)
+
+
+def schedule_together(sch: Schedule, group: Group, target: Target) -> None:
+    """Rows of all outputs, one after another: each is still in the first cache for the next."""
+    last, others = group.last, group.outputs[:-1]
+
+    def is_shared(stage: Tensor) -> bool:
+        many = len(group.readers(stage)) > 1 and is_dear(stage)
+        return many and stage.shape == last.shape and _is_read_element_by_element(group, stage)
+
+    kept = inline_pointwise(sch, group.intermediate(), is_shared)
+    outer, row, length = last.axes[:-1], last.axes[-1], last.shape[-1]
+    if length > BLOCK or not outer:
+        block, row = sch[last].split(row, min(BLOCK, length), names=(f"{row}b", f"{row}r"))
+        outer, length = (*outer, block), min(BLOCK, length)
+    lanes = vector_lanes(sch, last, target)
+    vectorize_row(sch, last, row, length, lanes, vectors_in_flight(sch, last, target))
+    leaf = outer[-1]
+    if work(last) * len(group.outputs) >= PARALLEL_WORK:
+        sizes = (*last.shape[:-1], -(-last.shape[-1] // BLOCK))
+        leaf = fuse_and_share(sch, last, outer, sizes[: len(outer)], PIECES)
+    names = {t.name for t in group.stages()}
+    for stage in reversed([t for t in group.stages() if t in kept or t in others]):
+        vectorize_rows(sch, stage, target)
+        if stage in others or _is_read_in_place(sch, stage, names):
+            sch[stage].compute_at(last, leaf)
+            if stage in kept:
+                sch[stage].set_scope("stack")
+        else:
+            share(sch, stage, stage.axes[:-1], work(stage))
+
+
+def _is_read_element_by_element(group: Group, stage: Tensor) -> bool:
+    """True if whatever reads `stage` for an element of its own needs the same element of it."""
+    return all(
+        load.index == tuple(Index.of(Var(a)) for a in reader.axes)
+        for reader in group.readers(stage)
+        for load in (() if reader.body is None else loads(reader.body))
+        if load.buffer == stage.name
+    )
+
+
+def is_dear(stage: Tensor) -> bool:
+    """True if computing an element twice costs more than storing it and loading it again."""
+    assert stage.body is not None
+    return any(
+        (isinstance(e, Call) and e.fn not in CHEAP) or (isinstance(e, Binary) and e.op == "/")
+        for e in walk(stage.body)
+    )
 
 
 def stream(sch: Schedule, stage: Tensor, target: Target) -> None:
@@ -169,7 +238,8 @@ def keep_at(
             if loops.kind(axis) is not Kind.VECTORIZED:
                 sch[stage].unroll(axis)
         sch[stage].compute_at(last, leaf)
-        sch[stage].set_scope("stack")
+        if stage.name not in sch.state.outputs:
+            sch[stage].set_scope("stack")
 
 
 def _is_read_in_place(sch: Schedule, stage: Tensor, near: Container[str]) -> bool:

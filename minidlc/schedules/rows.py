@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 
 from minidlc.expr.index import Index, Var
-from minidlc.expr.nodes import Binary, Call, Load
+from minidlc.expr.nodes import Load
 from minidlc.expr.walk import walk
 from minidlc.loop.nodes import Alloc
 from minidlc.loop.nodes import walk as walk_loops
@@ -29,11 +29,11 @@ from minidlc.schedules import injective
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs
 from minidlc.schedules.injective import (
-    CHEAP,
     PIECES,
     collapse,
     fuse_and_share,
     inline_pointwise,
+    is_dear,
     schedule_injective,
     share,
     stream,
@@ -68,17 +68,21 @@ def schedule_rows(sch: Schedule, group: Group, target: Target) -> None:
     if 0 in group.last.shape:
         return
     last, row = group.last, group.last.shape[-1:]
-    outer = _outer_axes(sch, last, reductions, kept)
+    outer = _outer_axes(sch, last, reductions, (*kept, *group.outputs[:-1]))
+    if not outer and len(group.outputs) > 1:
+        outer = _leading_axes(last, reductions)
     inner = tuple(axis for axis in last.axes if axis not in outer)
     one_number = _is_row_value(last, reductions)
-    if len(group.outputs) > 1:
+    if not all(_fits(output, last) for output in group.outputs):
         _apart(sch, group, kept, target)
-    elif not outer and all(math.prod(r.shape) == 1 for r in reductions):
+    elif not outer and len(group.outputs) == 1 and all(math.prod(r.shape) == 1 for r in reductions):
         _whole(sch, last, (*reductions, *kept), target)
     elif not outer:
         _apart(sch, group, kept, target)
     elif all(map(along_memory, reductions)) and (one_number or last.axes[-1] in inner):
         _rows(sch, group, kept, target, outer, inner)
+    elif len(group.outputs) > 1:
+        _apart(sch, group, kept, target)
     elif last.axes[-1] in outer and all(t.shape[-1:] == row for t in (*reductions, *kept)):
         _columns(sch, group, kept, target, outer, inner)
     else:
@@ -93,7 +97,7 @@ def _inline(sch: Schedule, group: Group, reductions: Sequence[Tensor]) -> tuple[
         if _is_row_value(stage, reductions):
             return any(not _is_row_value(reader, reductions) for reader in readers)
         found = (e for reader in readers for e in loads(body_of(sch, reader)))
-        return _is_dear(stage) and sum(e.buffer == stage.name for e in found) > 1
+        return is_dear(stage) and sum(e.buffer == stage.name for e in found) > 1
 
     pointwise = [t for t in group.intermediate() if not t.reduce_axes]
     return inline_pointwise(sch, pointwise, has_own_loops)
@@ -102,15 +106,6 @@ def _inline(sch: Schedule, group: Group, reductions: Sequence[Tensor]) -> tuple[
 def _is_row_value(stage: Tensor, reductions: Sequence[Tensor]) -> bool:
     """True if a stage has no more elements than there are results of a reduction."""
     return math.prod(stage.shape) <= max(math.prod(r.shape) for r in reductions)
-
-
-def _is_dear(stage: Tensor) -> bool:
-    """True if computing an element twice costs more than storing it and loading it again."""
-    assert stage.body is not None
-    return any(
-        (isinstance(e, Call) and e.fn not in CHEAP) or (isinstance(e, Binary) and e.op == "/")
-        for e in walk(stage.body)
-    )
 
 
 def _outer_axes(
@@ -139,6 +134,19 @@ def _outer_axes(
     return tuple(axis for axis in last.axes if Var(axis) in found)
 
 
+def _leading_axes(last: Tensor, reductions: Sequence[Tensor]) -> tuple[str, ...]:
+    """The first axes of a stage that number as many rows as there are sums; () if none do."""
+    rows = max(math.prod(r.shape) for r in reductions)
+    counts = (math.prod(last.shape[:n]) for n in range(len(last.shape)))
+    return last.axes[: next((n for n, count in enumerate(counts) if count == rows), 0)]
+
+
+def _fits(output: Tensor, last: Tensor) -> bool:
+    """True for outputs of the same rows, of which one may have one element for each."""
+    pairs = zip(output.shape, last.shape, strict=False)
+    return len(output.shape) == len(last.shape) and all(a == b or 1 in (a, b) for a, b in pairs)
+
+
 # rows along memory
 
 
@@ -150,7 +158,7 @@ def _rows(
     outer: tuple[str, ...],
     inner: tuple[str, ...],
 ) -> None:
-    """Every stage in the loop over rows."""
+    """Every stage in the loop over rows, other outputs too."""
     last = group.last
     if (*outer, *inner) != last.axes:
         sch[last].reorder(*outer, *inner)
@@ -164,14 +172,17 @@ def _rows(
     leaf = share(sch, last, outer, max(map(work, group.stages())))
     hold(sch, parts, last.name, leaf)
     assert leaf is not None
-    for stage in reversed(group.intermediate()):
+    for stage in reversed([t for t in group.stages() if t is not last]):
         if stage.reduce_axes:
             parts = sum_in_vectors(sch, stage.name, target)
-            sch[stage].compute_at(last, leaf).set_scope("stack")
+            sch[stage].compute_at(last, leaf)
             hold(sch, parts, stage.name, stage.axes[-1] if stage.axes else None)
-        elif stage in kept:
+        elif stage in kept or stage in group.outputs:
             vectorize_rows(sch, stage, target, vectors_in_flight(sch, stage, target))
-            sch[stage].compute_at(last, leaf).set_scope("stack")
+            sch[stage].compute_at(last, leaf)
+        if stage not in group.outputs and (stage.reduce_axes or stage in kept):
+            sch[stage].set_scope("stack")
+        if stage in kept:
             _fetch_next_row(sch, stage, target)
 
 

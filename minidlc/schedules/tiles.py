@@ -29,8 +29,9 @@ PIECES = 8  # of a parallel loop over tiles
 def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, ...]:
     """Inline pointwise stages, but give a padded copy its own loops; returns what `keep_at` places.
 
-    A border test inside the anchor would run once for each multiply-add; as a stage of its own it
-    runs once for each element (docs/schedule_pitfalls.md, 17).
+    Those are stages too dear to inline, and outputs that are computed beside the last. A border
+    test inside the anchor would run once for each multiply-add; as a stage of its own it runs once
+    for each element (docs/schedule_pitfalls.md, 17).
     """
     pointwise = [t for t in group.intermediate() if t is not group.anchor and not t.reduce_axes]
     padded = [t for t in pointwise if _has_border(t)]
@@ -38,7 +39,8 @@ def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, 
     before = (*padded, *(t for t in kept if t in group.before_anchor()))
     for stage in before:
         vectorize_rows(sch, stage, target)
-    return tuple(t for t in kept if t not in before)
+    beside = [t for t in group.outputs if t not in (group.anchor, group.last)]
+    return tuple(t for t in group.stages() if t in beside or (t in kept and t not in before))
 
 
 def _has_border(stage: Tensor) -> bool:
@@ -49,12 +51,12 @@ def _has_border(stage: Tensor) -> bool:
 def accumulator(sch: Schedule, group: Group) -> str:
     """Name of the stage that holds the sums: the anchor, or a copy of it.
 
-    A copy if the anchor is the output; and if polynomials follow: those need the registers that
+    A copy if the anchor is an output; and if polynomials follow: those need the registers that
     the sums are in, so they read a tile on the stack (docs/schedule_pitfalls.md, 14).
     It goes to registers at the very end, when its loops are unrolled: so every prefix is legal.
     """
     assert group.anchor is not None
-    if group.anchor is group.last or has_functions_after(group):
+    if group.anchor in group.outputs or has_functions_after(group):
         return sch[group.anchor].cache_write("arena").name
     return group.anchor.name
 
@@ -81,14 +83,16 @@ def hold_in_registers(
     """Compute the sums of one tile at `leaf` of the last stage, in registers.
 
     The reduction loops go outside, the innermost unrolled by `steps`; then the `unrolled` axes,
-    then the last axis as vectors. If the anchor is a copy of the sums, it is a tile on the stack.
+    then the last axis as vectors. If the anchor is a copy of the sums, it is an output, or a tile
+    on the stack.
     """
     anchor = group.anchor
     assert anchor is not None
     if anchor is not group.last and accumulator != anchor.name:
         sch[anchor].compute_at(group.last, leaf)
         unroll_tile(sch, anchor.name, anchor.axes[:-1], (), unrolled, lanes)
-        sch[anchor].set_scope("stack")
+        if anchor not in group.outputs:
+            sch[anchor].set_scope("stack")
     sch[accumulator].compute_at(group.last, leaf)
     sums = [name for name, _ in anchor.reduce_axes]
     if steps > 1 and sums:

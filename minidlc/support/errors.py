@@ -116,6 +116,7 @@ class PassError(CompileError):
     """A pass, rule or pipeline broke its contract (MDLC05xx)."""
 
     default_code = "MDLC0501"
+    done: tuple[object, ...] = ()  # the rewrites of the pass before it failed
 
 
 class ScheduleError(CompileError):

@@ -50,6 +50,7 @@ from minidlc.support.arguments import expect, expect_each, expect_name
 from minidlc.support.errors import LoweringError, ScheduleError, nearest
 from minidlc.support.extension import declare, dispatch, instance
 from minidlc.support.names import Names
+from minidlc.te.beside import part_beside
 from minidlc.te.intrinsics import hinted
 from minidlc.te.iteration import Nest, nest
 from minidlc.te.legality import check_lanes, check_nesting, check_registers
@@ -276,6 +277,12 @@ class _Lowering:
     def attach(self, point: Point, var: Var, stmt: Stmt, around: Ranges) -> Stmt:
         """`stmt`, before it what it reads of stages computed at `point`, the loop over `var`."""
         for producer in self.producers.get(point, ()):
+            if producer.name in self.state.outputs:
+                sizes = self.state.type_of(point.stage).dims
+                part = part_beside(stmt, producer, point, sizes, around)
+                part = _clamped(part, producer.type.dims, around)
+                stmt = block(self.realize(producer, part, around), stmt)
+                continue
             box = regions(stmt, producer.name, "r", around)
             if box is None:
                 raise ScheduleError(

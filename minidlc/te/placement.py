@@ -57,11 +57,13 @@ def check_placement(state: State) -> None:
         if stage.at is None or stage.inlined:
             continue
         chain(state, stage)
+        if stage.name in state.outputs:
+            check_beside(state, stage, stage.at)
         readers = state.readers(stage.name)
         outside = [r for r in readers if not is_inside(state, r, stage.at)]
         if outside and len(outside) < len(readers) and stage.stored is not None:
             outside = [r for r in readers if not is_inside(state, r, stage.stored)]
-        if len(outside) == len(readers):
+        if len(outside) == len(readers) and (readers or stage.name not in state.outputs):
             names = ", ".join(r.name for r in readers)
             raise ScheduleError(
                 f"nothing inside the loop {stage.at} reads {stage.name!r}",
@@ -93,6 +95,43 @@ def _check_around(state: State, stage: Stage, at: Point, stored: Point) -> None:
             hint=f"compute {stage.name!r} further inside",
             code="MDLC0626",
         )
+
+
+def check_beside(state: State, stage: Stage, point: Point) -> None:
+    """Refuse (MDLC0621) an output at a loop that does not write as much of another output."""
+    other = state.stage(point.stage)
+    place = other.position(point.axis)
+    why = None
+    if other.name not in state.outputs or not _has_same_rows(stage, other):
+        why = f"{other.name!r} is no output of its shape"
+    elif _needs(state, stage, other.name):
+        why = f"it is computed from {other.name!r}"
+    elif other.steps or stage.steps:
+        why = "the steps of a scan are those of one output"
+    elif any(leaf in other.reductions for leaf in other.leaves[: place + 1]):
+        why = f"{point} is inside a reduction: {other.name!r} is not done in there"
+    if why is not None:
+        raise ScheduleError(
+            f"{stage.name!r} is an output: it is computed whole, or beside another one, but {why}",
+            hint="cache_write gives it a buffer of its own, which is no output",
+            code="MDLC0621",
+        )
+
+
+def _has_same_rows(stage: Stage, other: Stage) -> bool:
+    """Whether two stages have the same sizes, but for axes of which one of them has one element."""
+    own, dims = stage.type.dims, other.type.dims
+    return len(own) == len(dims) and all(
+        a == b or 1 in (a, b) for a, b in zip(own, dims, strict=True)
+    )
+
+
+def _needs(state: State, stage: Stage, name: str) -> bool:
+    """Whether a stage is computed from another, directly or not."""
+    needed = set(stage.reads)
+    for other in reversed(state.stages):
+        needed |= other.reads if other.name in needed else frozenset()
+    return name in needed
 
 
 def check_prepacked(state: State, stage: Stage) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from minidlc.transform import Pipeline, parse_pipeline, registered_passes
 
-VARIANTS = ()  # passes with options that change what they do
+# passes with options that change what they do
+VARIANTS = ('fuse{style="xla"}', 'fuse{style="stitch"}', 'reorder{style="dfs"}')
 
 
 def alone() -> dict[str, Pipeline]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from minidlc.expr.types import Array, TensorType, dtype
-from minidlc.graph.graph import Constant, Graph, Node, Value
+from minidlc.graph.graph import Constant, Graph, Node, Value, bodies
 from minidlc.graph.op import OpKind, evaluate
 from minidlc.graph.types import result_types
 from minidlc.ops.control_flow import If
@@ -31,7 +31,8 @@ Known = dict[Value, "Array | tuple[Array, ...]"]
 class FoldConstants(Pass):
     """Evaluate what depends on constants only, up to results of `max_bytes`.
 
-    Left alone: ops that are not pure, and whatever makes `reference` raise; it raises when run.
+    Left alone: ops that are not pure, or draw random numbers, and whatever makes `reference` raise;
+    it raises when run.
     """
 
     name = "fold_constants"
@@ -63,6 +64,8 @@ class FoldConstants(Pass):
     def _reason_against(self, node: Node) -> str | None:
         if not node.op.pure:
             return f"{node.op.name} gives another result each time"
+        if _draws(node):
+            return f"{node.op.name} draws when the model runs"
         if node.op.kind is OpKind.CONTROL:
             return f"{node.op.name} may run for long, or without end"
         types = result_types(node.type)
@@ -70,6 +73,11 @@ class FoldConstants(Pass):
             return "the size of the result is not known"
         size = sum(t.nbytes for t in types)
         return f"{size} bytes are more than {self.max_bytes}" if size > self.max_bytes else None
+
+
+def _draws(node: Node) -> bool:
+    """True if the op, or one in a body of it, draws random numbers."""
+    return node.op.drawn or any(_draws(n) for body in bodies(node) for n in body.nodes)
 
 
 def _known_branch(node: Node) -> tuple[Value, ...] | None:

@@ -73,7 +73,7 @@ class FoldConvBn(Pass):
             reason = _reason_against(node, line) if steps else None
             if reason is not None:
                 report(partial(Refusal, "fold into conv", node.name, reason, node.loc))
-            elif steps and permitted(_what(steps), node.name, node.loc):
+            elif steps and permitted(_what(steps), steps[-1].name, _place(node, steps)):
                 folded[steps[-1]] = (node, line, steps)
                 inside |= {node, *steps[:-1]}
         if not folded:
@@ -91,6 +91,10 @@ class FoldConvBn(Pass):
 
 def _what(steps: list[Node]) -> str:
     return f"fold {', '.join(step.op.name for step in steps)} into conv"
+
+
+def _place(conv: Node, steps: list[Node]) -> Derived:
+    return Derived("fold_conv_bn", conv.loc, written(*(s.loc for s in steps)))
 
 
 def _steps_after(
@@ -159,8 +163,7 @@ def _folded(conv: Node, line: Line, steps: list[Node], new: Mapping[Value, Value
     x, w, *_ = conv.inputs
     assert x is not None
     assert w is not None
-    last = steps[-1]
-    loc = Derived("fold_conv_bn", conv.loc, written(*(s.loc for s in steps)))
+    last, loc = steps[-1], _place(conv, steps)
     weights, bias = _parameters(conv, line)
     if not (line.scale == 1).all():
         w = Constant(f"{w.name}_scaled", weights, Derived("fold_conv_bn", w.loc))

@@ -3,98 +3,64 @@
     y = matmul(x, w); z = add(y, b); h = relu(z)
  -> h = fused(x, w, b, body=matmul_add_relu, anchor="matmul")
 
-After TVM's classes of ops (`op.pattern`) and its use of post-dominators: a node joins the node
-through which every path from it leads, if all nodes on those paths may join. So no value that
-somebody outside reads, or that is an output, ends up inside. Every neighbouring pair is reported,
-fused or not, with the reason. Treated in course chapter 02_frontend_opt.
+The styles of the field, by name: `fuse{style="tvm"}` puts a node and the one through which every
+path from it leads into one group (fusion_groups.py); `fuse{style="xla"}` puts a producer into each
+of its consumers where that is worth what it repeats (fuse_xla.py); `fuse{style="stitch"}` joins the
+groups of `tvm` to kernels with several results and several reductions (fuse_stitch.py). Every
+neighbouring pair is reported, fused or not, with the reason and its worth. Treated in course
+chapter 02_frontend_opt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from minidlc.expr.types import TensorType
-from minidlc.graph.fused import Fused
-from minidlc.graph.graph import Constant, Graph, Input, Node, Value, build
-from minidlc.support.locations import Derived
-from minidlc.support.names import Names, identifier
-from minidlc.transform.fusion_groups import ANCHORS, Groups, find_groups
-from minidlc.transform.log import permitted, report
+from minidlc.graph.graph import Graph
+from minidlc.support.errors import PassError, nearest
+from minidlc.transform.fuse_stitch import stitch_plan
+from minidlc.transform.fuse_xla import xla_plan
+from minidlc.transform.fusion_groups import find_groups
+from minidlc.transform.fusion_plan import FusionPlan, with_kernels
+from minidlc.transform.log import report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import regraph, with_inputs
+
+
+def tvm_plan(graph: Graph, max_ops: int) -> FusionPlan:
+    """Groups by post-dominance: nothing is computed twice."""
+    return find_groups(graph, max_ops).plan()
+
+
+STYLES: Mapping[str, Callable[[Graph, int], FusionPlan]] = {
+    "tvm": tvm_plan,
+    "xla": xla_plan,
+    "stitch": stitch_plan,
+}
 
 
 @register_pass
 @dataclass(frozen=True)
 class Fuse(Pass):
-    """Groups of at most `max_ops` ops: one anchor (conv, matmul, reduction) at most in each."""
+    """Groups of at most `max_ops` ops: one anchor (conv, matmul, reduction) at most in each.
+
+    PassError (MDLC0550) for an unknown style.
+    """
 
     name = "fuse"
     level = 2
     requires = ("decomposed",)
     max_ops: int = 32
+    style: str = "tvm"
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            notes = (f"styles: {', '.join(STYLES)}",)
+            text, hint = f"fuse: no style {self.style!r}", nearest(self.style, STYLES)
+            raise PassError(text, notes=notes, hint=hint, code="MDLC0550")
 
     def run(self, graph: Graph) -> Graph:
         """The graph with groups of two ops or more as `fused` nodes."""
-        groups = find_groups(graph, self.max_ops)
-        for pair in groups.pairs():
+        plan = STYLES[self.style](graph, self.max_ops)
+        for pair in plan.pairs:
             report(lambda pair=pair: pair)
-        return _with_groups(graph, groups)
-
-
-def _with_groups(graph: Graph, groups: Groups) -> Graph:
-    """Each group of two or more as one node, where its last member stood."""
-    last_of: dict[Node, Node] = {}  # member of a group that becomes one node -> the last member
-    for node in graph.nodes:
-        group = groups.of(node)
-        if node is group[-1] and len(group) > 1:
-            what = f"fuse {len(group)} ops"
-            if permitted(what, node.name, node.loc):
-                last_of |= dict.fromkeys(group, node)
-    new: dict[Value, Value] = {}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        last = last_of.get(node)
-        if last is None:
-            new[node] = with_inputs(node, new)
-        elif node is last:  # the only one that others read
-            new[node] = _fused(groups.of(node), new)
-        else:
-            continue
-        nodes.append(new[node])  # pyright: ignore
-    return regraph(graph, nodes, new) if last_of else graph
-
-
-def _fused(group: tuple[Node, ...], new: dict[Value, Value]) -> Node:
-    """The `fused` node of a group: its body takes what the group reads from outside."""
-    inner: dict[Value, Value] = {}
-    outside: dict[Value, Input] = {}
-    names = Names()
-    body: list[Node] = []
-    for node in group:
-        for value in node.inputs:
-            if value is None or value in inner or _is_number(value):
-                continue
-            if value not in outside and isinstance(value.type, TensorType):
-                name = names.fresh(identifier(value.name))
-                outside[value] = Input(name, value.type, value.loc)
-            inner[value] = outside[value]
-        inner[node] = with_inputs(node, inner)
-        body.append(inner[node])  # pyright: ignore
-    graph = Graph(_name(group), tuple(outside.values()), tuple(body), (body[-1],))
-    anchor = next((n for n in group if n.op.pattern in ANCHORS), group[-1])
-    inputs = [new.get(v, v) for v in outside]
-    last = group[-1]
-    op = Fused(graph, anchor.op.schedule)
-    return build(op, inputs, name=last.name, loc=Derived("fuse", anchor.loc))
-
-
-def _is_number(value: Value) -> bool:
-    """A constant of one element is written into the kernel; larger ones are its inputs."""
-    return isinstance(value, Constant) and value.array.size == 1
-
-
-def _name(group: tuple[Node, ...]) -> str:
-    """matmul_add_relu; of a long group the first and last ops."""
-    ops = [node.op.name for node in group]
-    return "_".join(ops if len(ops) <= 5 else [*ops[:3], "etc", ops[-1]])
+        return with_kernels(graph, plan.kernels)

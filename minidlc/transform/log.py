@@ -49,16 +49,26 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Pair:
-    """A decision of the fuse pass on a node and one that reads it."""
+    """A decision of the fuse pass on a node and one that reads it, and what it is worth.
+
+    `bytes_saved` of the value need not go through memory between the two, and `flops_repeated`
+    operations are done again for it; if the pair was not fused, that is what it would have been.
+    None: sizes are not known.
+    """
 
     producer: str
     consumer: str
     fused: bool
     reason: str
+    bytes_saved: int | None = None
+    flops_repeated: int | None = None
 
     def __str__(self) -> str:
         verdict = "fused" if self.fused else "not fused"
-        return f"{self.producer} -> {self.consumer}: {verdict}: {self.reason}"
+        saved = "? bytes" if self.bytes_saved is None else f"{self.bytes_saved:,} bytes"
+        again = "? FLOPs" if self.flops_repeated is None else f"{self.flops_repeated:,} FLOPs"
+        numbers = f"{saved} saved, {again} repeated"
+        return f"{self.producer} -> {self.consumer}: {verdict}: {self.reason} ({numbers})"
 
 
 Event: TypeAlias = Rewrite | Refusal | Pair
@@ -97,6 +107,17 @@ def limited(limit: int | None) -> Generator[Count, None, None]:
         yield count
     finally:
         _count.reset(token)
+
+
+@contextmanager
+def counted(limit: int | None) -> Generator[Count, None, None]:
+    """Like `limited`; where somebody counts already, a pipeline or a pass around, that goes on."""
+    count = _count.get()
+    if count is not None:
+        yield count
+        return
+    with limited(limit) as count:
+        yield count
 
 
 def permitted(rule: str, node: str, loc: Loc | None = None) -> bool:

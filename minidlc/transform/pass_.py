@@ -25,6 +25,7 @@ from minidlc.graph.literals import write_attribute
 from minidlc.graph.op import OpKind
 from minidlc.support import extension
 from minidlc.support.errors import OptionError, nearest
+from minidlc.transform.log import counted
 from minidlc.transform.rebuild import bodies_of, live_nodes, map_bodies
 
 
@@ -44,6 +45,11 @@ class Pass(ABC):
     ensures: ClassVar[tuple[str, ...]] = ()  # names of PROPERTIES that hold after
     limit: int | None = field(default=None, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
+            text = f"pass {self.name!r}: limit must be a number of rewrites, got {self.limit!r}"
+            raise OptionError(text, hint="0 for none, None for all", code="MDLC1042")
+
     @abstractmethod
     def run(self, graph: Graph) -> Graph:
         """The transformed graph; `graph` itself if nothing changed."""
@@ -52,7 +58,8 @@ class Pass(ABC):
         """The pass on the bodies of branches and loops, innermost first, and on the graph."""
         if self.limit == 0:
             return graph
-        return extension.dispatch(f"pass.{self.name}", self.run)(map_bodies(graph, self))
+        with counted(self.limit):
+            return extension.dispatch(f"pass.{self.name}", self.run)(map_bodies(graph, self))
 
     def __str__(self) -> str:
         """As `parse_pipeline` reads it: `fuse{max_ops=8}`, options only where not the default."""

@@ -2,43 +2,51 @@
 
     g, records = Pipeline.default(opt_level=3).run(g)
     Pipeline.default().replace("cse", my_cse).without("fuse").insert_after("dce", other)
-    parse_pipeline("canonicalize,cse,fuse{max_ops=8}")
+    parse_pipeline("canonicalize,cse,fuse{max_ops=8}").until("cse", limit=3)
     for r in records: print(r.name, r.seconds, r.nodes_before, r.nodes_after, *r.rewrites)
 
 A pass that breaks the graph is a PassError that names it, the passes before it, and shows the last
-good graph. Treated in course chapter 02_frontend_opt.
+good graph (failure.py); dump.py writes the graph after each pass. Treated in course chapter
+02_frontend_opt.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from minidlc.graph.graph import Graph
 from minidlc.graph.literals import Reader
 from minidlc.graph.verify import verify
+from minidlc.support import reports
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CompileError, OptionError, ParseError, PassError, nearest
+from minidlc.support.errors import OptionError, ParseError, PassError, nearest
 from minidlc.support.options import convert, hints
 from minidlc.support.source import Source
 from minidlc.target import Target
-from minidlc.transform.canonicalize import Canonicalize
+from minidlc.transform.canonicalize import Canonicalize, Recognise
 from minidlc.transform.cse import Cse
 from minidlc.transform.dce import Dce
 from minidlc.transform.decompose import Decompose
+from minidlc.transform.dump import Dump
+from minidlc.transform.eliminate_zero_size import EliminateZeroSize
+from minidlc.transform.failure import failure
 from minidlc.transform.fold_constants import FoldConstants
 from minidlc.transform.fold_conv_bn import FoldConvBn
 from minidlc.transform.fuse import Fuse
+from minidlc.transform.hoist import Hoist
+from minidlc.transform.hoist_invariants import HoistInvariants
 from minidlc.transform.layout import Layout
 from minidlc.transform.log import Event, Pair, Refusal, Rewrite, collecting, limited
-from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class
-
-_SHOWN_LINES = 60  # of the last good graph, in an error
+from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class, registered_passes
+from minidlc.transform.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -116,10 +124,15 @@ class Pipeline:
         order = (
             Decompose(),
             FoldConstants(),
+            EliminateZeroSize(),
+            Hoist(),
+            HoistInvariants(),
+            Sink(),
             Canonicalize("fast") if precision == "fast" else Canonicalize(),
             FoldConstants(),
             Cse(),
             Dce(),
+            Recognise(),
             FoldConvBn(),
             Layout() if target is None else Layout(block=target.lanes(32)),
             Fuse(),
@@ -164,6 +177,23 @@ class Pipeline:
         at = self._index(name)
         return Pipeline((*self.passes[:at], _as_pass(new), *self.passes[at:]))
 
+    def until(self, last: int | str, limit: int | None = None) -> Pipeline:
+        """The passes up to `last`, and of that one the first `limit` rewrites, None for all.
+
+        `last` counts passes, as the numbers of dumped files do, or names the first of that name.
+        Raises OptionError: MDLC1043 for another number, MDLC1042 for a limit that is none.
+        """
+        expect("until", "last", last, int, str)
+        count = last if isinstance(last, int) else self._index(last) + 1
+        if not 0 <= count <= len(self.passes):
+            text = f"until: no pass {count}, the pipeline has {len(self.passes)}"
+            hint = f"0 to {len(self.passes)}, or a name"
+            raise OptionError(text, hint=hint, code="MDLC1043")
+        kept = self.passes[:count]
+        if limit is None or not kept:
+            return Pipeline(kept)
+        return Pipeline((*kept[:-1], replace(kept[-1], limit=limit)))
+
     def _index(self, name: str) -> int:
         if name not in self.names:
             text = f"no pass {name!r} in the pipeline"
@@ -172,17 +202,34 @@ class Pipeline:
             raise OptionError(text, notes=notes, hint=hint, code="MDLC1011")
         return self.names.index(name)
 
-    def run(self, graph: Graph) -> tuple[Graph, tuple[Record, ...]]:
+    def run(
+        self,
+        graph: Graph,
+        *,
+        dump: str | Path | None = None,
+        reproducer: str | Path | None = None,
+    ) -> tuple[Graph, tuple[Record, ...]]:
         """The graph after all passes, and a record of each.
 
+        `dump` is a folder for the graph after each pass. `reproducer` is one for the last good
+        graph should a pass fail (default: MINIDLC_REPRODUCER of the environment; "" for none).
         Raises VerifyError if the graph given is not valid, PassError (MDLC05xx) for a pass that
         fails or breaks its contract.
         """
         verify(graph)
+        if reproducer is None:
+            reproducer = os.environ.get("MINIDLC_REPRODUCER")
+        files = None if dump is None else Dump(dump)
+        if files is not None:
+            files.write("input", graph)
         records: list[Record] = []
         for step in self.passes:
-            records.append(_run_one(step, graph, self.names[: len(records)]))
-            graph = records[-1].after
+            record = _run_one(step, graph, self.names[: len(records)], reproducer)
+            _tell(record)
+            records.append(record)
+            graph = record.after
+            if files is not None:
+                files.write(step.name, graph)
         return graph, tuple(records)
 
     __call__ = run
@@ -199,7 +246,9 @@ def _as_pass(thing: Pass | Callable[[Graph], Graph], name: str | None = None) ->
     return graph_pass(name or getattr(thing, "__name__", "pass"))(thing)
 
 
-def _run_one(step: Pass, graph: Graph, earlier: tuple[str, ...]) -> Record:
+def _run_one(
+    step: Pass, graph: Graph, earlier: tuple[str, ...], reproducer: str | Path | None
+) -> Record:
     start = time.perf_counter()
     with collecting() as events, limited(step.limit) as count:
         try:
@@ -210,18 +259,33 @@ def _run_one(step: Pass, graph: Graph, earlier: tuple[str, ...]) -> Record:
             if step.limit is None:
                 _check_properties(step.ensures, after, "ensures")
         except Exception as e:
-            raise _failure(step, graph, earlier, e) from e
+            error = failure(step, graph, earlier, e, reproducer)
+            error.done = tuple(count.done)
+            raise error from e
     if after is not graph and not count.done:
         count.done.append(Rewrite(step.name, graph.name))
     seconds = time.perf_counter() - start
     return Record(step.name, seconds, graph, after, tuple(events), tuple(count.done))
 
 
+def _tell(record: Record) -> None:
+    """What MINIDLC_LOG asks for."""
+    done = f"{len(record.done)} rewrite{'' if len(record.done) == 1 else 's'}"
+    sizes = f"{record.nodes_before} -> {record.nodes_after} nodes, {done}"
+    reports.tell("passes", lambda: [f"{record.name}: {record.seconds:.3f} s, {sizes}"])
+    reports.tell("rewrites", lambda: (f"{record.name}: {e}" for e in record.rewrites))
+    reports.tell("refusals", lambda: (f"{record.name}: {e}" for e in record.refusals))
+    reports.tell("fusion", lambda: (f"{record.name}: {e}" for e in record.fusion))
+
+
 def _check_properties(names: Iterable[str], graph: Graph, verb: str) -> None:
     """Refuse a graph that has not every one of the properties."""
     for name in names:
         if not PROPERTIES[name](graph):
-            raise PassError(f"{verb} {name!r}, which does not hold", code="MDLC0502")
+            ensuring = [p for p, cls in registered_passes().items() if name in cls.ensures]
+            hint = f"passes that ensure it: {', '.join(ensuring) or 'none'}"
+            text = f"{verb} {name!r}, which does not hold"
+            raise PassError(text, hint=hint if verb == "requires" else None, code="MDLC0502")
 
 
 def _check_interface(before: Graph, after: object) -> None:
@@ -235,23 +299,6 @@ def _check_interface(before: Graph, after: object) -> None:
     if before.output_types() != after.output_types():
         types = (", ".join(map(str, g.output_types())) for g in (before, after))
         raise PassError(f"changed the outputs from {' to '.join(types)}", code="MDLC0502")
-
-
-def _failure(step: Pass, graph: Graph, earlier: tuple[str, ...], e: Exception) -> PassError:
-    """A PassError that says which pass, after which others, on which graph."""
-    passes = f"passes before it: {', '.join(earlier) or 'none'}"
-    lines = str(graph).splitlines()
-    more = [f"… {len(lines) - _SHOWN_LINES} more lines"] if len(lines) > _SHOWN_LINES else []
-    good = "\n    ".join(["last good graph:", *lines[:_SHOWN_LINES], *more])
-    if not isinstance(e, CompileError):
-        text = f"pass {step.name!r} failed: {type(e).__name__}: {e}"
-        return PassError(text, notes=(passes, good), code="MDLC0507")
-    code = e.code if isinstance(e, PassError) else "MDLC0501"
-    rule = () if isinstance(e, PassError) else (f"rule {e.code}",)
-    text = f"pass {step.name!r}: {e.message}"
-    return PassError(
-        text, loc=e.place, notes=(*rule, *e.notes, passes, good), hint=e.hint, code=code
-    )
 
 
 def parse_pipeline(text: str) -> Pipeline:

@@ -2,28 +2,35 @@
 
     mc.viz.graph(g)                                 # Picture: shows itself in Jupyter, has .save()
     mc.viz.passes(exe.passes)                       # Page: before and after each pass
+    mc.viz.changes(before, after)                   # two graphs, all that changed marked
     mc.viz.loops(sch)                               # a Schedule or a LoopFunction
     mc.viz.memory(exe.memory_plan)
+    mc.viz.where(exe, "Conv_3")                     # one node of the model at every level
     mc.viz.difference(expected, yours)              # two graphs, the first difference marked
     mc.viz.roofline(exe.profile(x))                 # kernels under this machine's roofs
 
 Importing this package also makes a notebook show a Graph or a Schedule as its picture.
-Reading order: drawing, theme, svg, raster, picture; boxes, rows, paint, dot, collapse, graph,
-difference; nest, loops; memory; roofline; passes, page.
+Reading order: drawing, theme, svg, raster, picture; opening, boxes, rows, paint, dot, collapse,
+blocks, graph, difference; recognise, compare, union, changes; reasons, page, passes; nest, loops;
+memory; roofline; levels, where.
 """
 
+from minidlc.viz.changes import changes
 from minidlc.viz.difference import difference
 from minidlc.viz.graph import graph
 from minidlc.viz.loops import loops
 from minidlc.viz.memory import memory
 from minidlc.viz.notebook import register
-from minidlc.viz.passes import Page, passes
+from minidlc.viz.page import Page
+from minidlc.viz.passes import passes
 from minidlc.viz.picture import Picture
 from minidlc.viz.roofline import roofline
+from minidlc.viz.where import where
 
 __all__ = [
     "Page",
     "Picture",
+    "changes",
     "difference",
     "graph",
     "loops",
@@ -31,6 +38,7 @@ __all__ = [
     "passes",
     "register",
     "roofline",
+    "where",
 ]
 
 register()

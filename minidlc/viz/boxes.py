@@ -41,8 +41,13 @@ class Box:
     hover: str = ""
     frame: str = ""
     times: int = 1  # a block that stands for this many
-    origin: str = ""  # equal for the same op before and after a pass
-    mark: str = ""  # "+" new, "−" removed
+    node: Node | None = None  # that it stands for
+    mark: str = ""  # "+" new, "−" removed, "⇉2" one of those that change 2 merges, "≠" differs
+    change: str = ""  # the role of the mark's colour: "added", "removed" …; "" is "accent"
+    note: str = ""  # the change in words
+    members: tuple[str, ...] = ()  # keys of the boxes that this one stands for
+    first: int = 0  # how many of these the first of `times` blocks holds
+    least: float = 0  # width, where another picture has a wider box in this place
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def _first_of_outermost(shown: Opened) -> list[str]:
     for p in shown.placed:
         around = [f for f in frames_around(p.frame, shown.frames) if shown.frames[f].op]
         outermost = around[-1] if around else ""
-        found.append(firsts.setdefault(outermost, _key(p)) if around else _key(p))
+        found.append(firsts.setdefault(outermost, key_of(p)) if around else key_of(p))
     return found
 
 
@@ -128,10 +133,10 @@ def _arrows(g: Graph, shown: Opened, names: Mapping[Value, str]) -> tuple[Arrow,
     for p in shown.placed:
         for v in p.reads:
             if v in source and not _is_getitem(p):
-                pair = (source[v], _key(p))
+                pair = (source[v], key_of(p))
                 arrows[pair] = arrows.get(pair) or labels.pop(v, "")
         inner = _is_getitem(p) and p.reads[0] in source
-        source[p.value] = source[p.reads[0]] if inner else _key(p)
+        source[p.value] = source[p.reads[0]] if inner else key_of(p)
         if _changes_type(p):
             labels[p.value] = type_text(p.value.type)
     for n, v in enumerate(shown.outputs):
@@ -147,7 +152,8 @@ def _changes_type(p: Placed) -> bool:
     return isinstance(p.value.type, TensorType) and p.value.type not in known
 
 
-def _key(p: Placed) -> str:
+def key_of(p: Placed) -> str:
+    """The key of the box that this becomes."""
     return box_key(p.frame, f"{p.role} {p.name}" if p.role else p.name)
 
 
@@ -162,7 +168,7 @@ def _value_box_inside(p: Placed) -> Box:
         title, role = _badge(p.value, p.name), "constant"
     else:
         title, role = p.name, p.role
-    return replace(_value_box(p.value, _key(p), role, p.name), title=title, frame=p.frame)
+    return replace(_value_box(p.value, key_of(p), role, p.name), title=title, frame=p.frame)
 
 
 def _op_box(p: Placed, names: Mapping[Value, str], boxed: Container[Value]) -> Box:
@@ -170,7 +176,7 @@ def _op_box(p: Placed, names: Mapping[Value, str], boxed: Container[Value]) -> B
     assert isinstance(node, Node)
     weights = [v for v in dict.fromkeys(p.reads) if isinstance(v, Constant) and v not in boxed]
     return Box(
-        _key(p),
+        key_of(p),
         kind=node.op.pattern.value,
         title=node.op.name,
         extra=attributes_text(node.op),
@@ -178,7 +184,7 @@ def _op_box(p: Placed, names: Mapping[Value, str], boxed: Container[Value]) -> B
         badges=_badges(weights, names),
         hover=_hover(node, p.name, names),
         frame=p.frame,
-        origin=f"{node.op.name} {node.name} {node.loc}",
+        node=node,
     )
 
 

@@ -8,14 +8,18 @@ Reads and writes a Chart. Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from minidlc.viz.boxes import Arrow, Box, Chart, frames_around, used_frames
+from minidlc.viz.theme import SIGNS
 
 LIMIT = 60  # more boxes than this do not fit a slide
 _LONGEST = 100  # units in a repeated block
+_SPARSE = 3  # a block takes the room of this many boxes: better few that open
+_ENDS = 8  # room for what comes from outside a block and goes there, where it is opened
 _NAMED = 3  # kinds of ops that a summary names
 
 
@@ -36,6 +40,10 @@ class _Piece:
         return self.boxes[0].kind == "value"
 
     @property
+    def is_marked(self) -> bool:
+        return not self.whole and any(box.change for box in self.boxes)
+
+    @property
     def size(self) -> int:
         return 1 if self.whole else len(self.boxes)
 
@@ -48,9 +56,10 @@ def collapse(chart: Chart, limit: int = LIMIT) -> Chart:
     """
     if len(chart.boxes) <= limit:
         return chart
-    pieces = _repeats(_units(chart))
+    units = _units(chart)
+    pieces = _repeats(units, max(4, len(units) // 40))  # shorter ones come about by chance
     if sum(p.size for p in pieces) > limit:
-        pieces = _neighbours(pieces, limit)
+        pieces = _neighbours(pieces, chart, limit)
     short = _rebuild(chart, pieces)
     shut = _without_bodies(chart) if len(short.boxes) > limit else chart
     return short if len(shut.boxes) == len(chart.boxes) else collapse(shut, limit)
@@ -107,25 +116,25 @@ def _without_bodies(chart: Chart) -> Chart:
     return _redrawn(chart, [b for b in chart.boxes if b.key not in stands], stands)
 
 
-def _repeats(units: list[_Piece]) -> list[_Piece]:
-    """Replace the repeat that saves most boxes, then those to its left and right."""
-    start, period, times = _best_repeat([_signature(u) for u in units])
+def _repeats(units: list[_Piece], least: int) -> list[_Piece]:
+    """Replace the repeat that covers most units, at least `least`, then those beside it."""
+    start, period, times = _best_repeat([_signature(u) for u in units], least)
     if times < 2:
         return units
     end = start + period * times
     inside = tuple(b for u in units[start:end] for b in u.boxes)
     block = _Piece(inside, times, whole=True, body=units[start].body)
-    return [*_repeats(units[:start]), block, *_repeats(units[end:])]
+    return [*_repeats(units[:start], least), block, *_repeats(units[end:], least)]
 
 
 def _signature(unit: _Piece) -> str:
-    """What must agree for two units to count as the same: ops, not names or shapes."""
+    """What must agree for two units to count as the same: ops and changes, not names or shapes."""
     if unit.is_value:
         return f"value {unit.boxes[0].key}"  # never repeated
-    return f"{unit.body}: {'+'.join(box.title for box in unit.boxes)}"
+    return f"{unit.body}: {'+'.join(box.title + box.change for box in unit.boxes)}"
 
 
-def _best_repeat(signatures: Sequence[str]) -> tuple[int, int, int]:
+def _best_repeat(signatures: Sequence[str], least: int) -> tuple[int, int, int]:
     """(start, period, times) of the repeat that covers most units, the shortest block of these."""
     best, n = (0, 0, 1), len(signatures)
     for period in range(1, min(_LONGEST, n // 2) + 1):
@@ -133,30 +142,68 @@ def _best_repeat(signatures: Sequence[str]) -> tuple[int, int, int]:
         for start in range(n - period - 1, -1, -1):
             same = same + 1 if signatures[start] == signatures[start + period] else 0
             times = same // period + 1
-            if times > 1 and period * times >= max(4, best[1] * best[2] + 1):
+            if times > 1 and period * times >= max(least, best[1] * best[2] + 1):
                 best = (start, period, times)
     return best
 
 
-def _neighbours(pieces: list[_Piece], limit: int) -> list[_Piece]:
-    """Sum up runs of ops of about equal length, between inputs, outputs and repeated blocks."""
-    fixed = sum(p.is_value or p.whole for p in pieces)
-    ops = sum(p.size for p in pieces) - fixed
-    step = max(2, -(-ops // max(1, (limit - fixed) // 2)))
+def _neighbours(pieces: list[_Piece], chart: Chart, limit: int) -> list[_Piece]:
+    """Sum up runs of ops between inputs, outputs and repeated blocks: some larger blocks.
+
+    A few marked boxes stay to be seen.
+    """
+    marked = sum(len(p.boxes) for p in pieces if p.is_marked)
+    seen = {id(p) for p in pieces if p.is_marked} if marked <= limit // 2 else set[int]()
+    fixed = [p.is_value or p.whole or id(p) in seen for p in pieces]
+    ops = sum(p.size for p, stays in zip(pieces, fixed, strict=True) if not stays)
+    size = max(2, -(-ops // max(1, (limit - sum(fixed)) // _SPARSE)))
+    crossing = _crossing(chart)
     joined: list[_Piece] = []
-    for piece in pieces:
-        last = joined[-1] if joined else None
-        if piece.is_value or piece.whole:
-            joined.append(piece)
-        elif last and _grows(last, step) and last.body == piece.body:
-            joined[-1] = _Piece((*last.boxes, *piece.boxes), whole=True, body=piece.body)
-        else:
-            joined.append(_Piece(piece.boxes, whole=True, body=piece.body))
+    pairs = zip(pieces, fixed, strict=True)
+    for (stays, body), run in itertools.groupby(pairs, lambda pair: (pair[1], pair[0].body)):
+        part = [piece for piece, _ in run]
+        for start, end in [] if stays else _cuts(part, size, crossing):
+            boxes = tuple(box for piece in part[start:end] for box in piece.boxes)
+            joined.append(_Piece(boxes, whole=True, body=body))
+        joined += part if stays else []
     return joined
 
 
-def _grows(piece: _Piece, step: int) -> bool:
-    return piece.whole and piece.times == 1 and len(piece.boxes) < step
+def _crossing(chart: Chart) -> dict[str, int]:
+    """Box -> how many values are read by boxes behind it, or by others: what a cut there cuts."""
+    at = {box.key: n for n, box in enumerate(chart.boxes)}
+    last: dict[str, int] = {}
+    for a in chart.arrows:
+        last[a.tail] = max(last.get(a.tail, 0), at[a.head])
+    counts = [0] * (len(at) + 1)
+    for tail, end in last.items():
+        counts[at[tail]] += 1
+        counts[end] -= 1
+    return dict(zip(at, itertools.accumulate(counts), strict=False))
+
+
+def _cuts(
+    pieces: Sequence[_Piece], size: int, crossing: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Blocks of about `size` boxes that end where few values go on: dynamic programming."""
+    most = min(2 * size, max(size, LIMIT - _ENDS))  # then it needs no blocks itself
+    best: list[tuple[float, int]] = [(0.0, 0)]  # cost of pieces[:end], where its last block starts
+    for end in range(1, len(pieces) + 1):
+        options: list[tuple[float, int]] = []
+        held = 0
+        for start in range(end - 1, -1, -1):
+            held += len(pieces[start].boxes)
+            if held > most and options:
+                break
+            cost = crossing[pieces[end - 1].boxes[-1].key] if end < len(pieces) else 0
+            options.append((best[start][0] + cost + 2 * (held / size - 1) ** 2, start))
+        best.append(min(options))
+    blocks: list[tuple[int, int]] = []
+    end = len(pieces)
+    while end > 0:
+        blocks.insert(0, (best[end][1], end))
+        end = best[end][1]
+    return blocks
 
 
 def _rebuild(chart: Chart, pieces: list[_Piece]) -> Chart:
@@ -167,13 +214,20 @@ def _rebuild(chart: Chart, pieces: list[_Piece]) -> Chart:
         if not piece.whole or len(piece.boxes) == 1:
             boxes += piece.boxes
             continue
-        boxes.append(_summary(piece))
+        block = piece.boxes[: len(piece.boxes) // piece.times]
+        first = len(block) + sum(len(box.members) for box in block)
+        boxes.append(replace(summary(block, piece.times, piece.body), first=first))
         stands |= {box.key: boxes[-1].key for box in piece.boxes}
     return _redrawn(chart, boxes, stands)
 
 
-def _redrawn(chart: Chart, boxes: list[Box], stands: dict[str, str]) -> Chart:
+def _redrawn(chart: Chart, boxes: list[Box], stands: Mapping[str, str]) -> Chart:
     """The chart of these boxes; arrows follow what stands for their ends, those inside vanish."""
+    inside: dict[str, list[str]] = {}
+    for box in chart.boxes:
+        if box.key in stands:
+            inside.setdefault(stands[box.key], []).extend([box.key, *box.members])
+    boxes = [replace(b, members=(*b.members, *inside.get(b.key, ()))) for b in boxes]
     arrows: dict[tuple[str, str], str] = {}
     for a in chart.arrows:
         tail, head = stands.get(a.tail, a.tail), stands.get(a.head, a.head)
@@ -183,21 +237,23 @@ def _redrawn(chart: Chart, boxes: list[Box], stands: dict[str, str]) -> Chart:
     return Chart(tuple(boxes), pairs, used_frames(boxes, chart.frames))
 
 
-def _summary(piece: _Piece) -> Box:
-    """One box for many: how many ops, and which ones most."""
-    count = len(piece.boxes) // piece.times
-    block = piece.boxes[:count]
+def summary(block: Sequence[Box], times: int = 1, frame: str = "") -> Box:
+    """One box for many, `times` such blocks: how many ops, which ones most, how many marked."""
+    count = len(block)
     kinds = Counter(box.title for box in block).most_common()
     named = [f"{n}×{name}" if n > 1 else name for name, n in kinds[:_NAMED]]
     rest = " …" if len(kinds) > _NAMED else ""
     hover = [f"{box.title}  {box.detail}" for box in block]
-    start = f"{piece.times} times:" if piece.times > 1 else f"{count} ops:"
+    start = f"{times} times:" if times > 1 else f"{count} ops:"
+    changes = Counter(box.change for box in block if box.change)
     return Box(
         key=f"many {block[0].key}",
         kind="many",
         title=f"{count} op{'s' if count != 1 else ''}",
         detail=", ".join(named) + rest,
         hover="\n".join([start, *hover[:40], *(["…"] if len(hover) > 40 else [])]),
-        times=piece.times,
-        frame=piece.body,
+        times=times,
+        frame=frame,
+        mark=" ".join(f"{n}×{SIGNS[kind].letter}" for kind, n in changes.items()),
+        change=next(iter(changes)) if len(changes) == 1 else "",
     )

@@ -11,10 +11,12 @@ wheel give the same picture. Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +91,18 @@ def renderer() -> Path:
 
     Raises OptionError (MDLC1020) if there is neither.
     """
-    system = shutil.which("dot")
+    return _renderer_on(os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=4)
+def _renderer_on(path: str) -> Path:
+    """The program, with this PATH: looking for it takes as long as a small layout."""
+    system = shutil.which("dot", path=path)
     if system:
         return Path(system)
     schemes = (sysconfig.get_default_scheme(), *sorted(sysconfig.get_scheme_names()))
-    for place in (*(sysconfig.get_path("scripts", scheme) for scheme in schemes), None):
-        found = shutil.which("graphviz-pure", path=place)  # None: the PATH
+    for place in (*(sysconfig.get_path("scripts", scheme) for scheme in schemes), path):
+        found = shutil.which("graphviz-pure", path=place)
         if found:
             return Path(found)
     raise OptionError(

@@ -77,11 +77,15 @@ class Label:
 
 @dataclass(frozen=True)
 class Group:
-    """Items that belong together; `hover` is the text a browser shows over them."""
+    """Items that belong together; `hover` is the text a browser shows over them.
+
+    In HTML a click on them asks for the thing of this `key`.
+    """
 
     items: tuple[Item, ...]
     hover: str = ""
     kind: str = ""  # becomes the SVG class, for tests and style sheets
+    key: str = ""
 
 
 Item: TypeAlias = Rect | Line | Label | Group

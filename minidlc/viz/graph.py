@@ -10,13 +10,14 @@ a slide 1920 wide. Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minidlc.graph.graph import Constant, Graph, Node
 from minidlc.graph.op import OpKind, Pattern
 from minidlc.support.arguments import expect
+from minidlc.viz.blocks import block, blocks_of, inside, numbered
 from minidlc.viz.boxes import Chart, bytes_text, chart_of
-from minidlc.viz.collapse import collapse
+from minidlc.viz.collapse import LIMIT, collapse
 from minidlc.viz.drawing import (
     SLIDE,
     Drawing,
@@ -50,10 +51,24 @@ def graph(
     Raises OptionError for an unknown theme (MDLC1021) or without a layout program (MDLC1020).
     """
     expect("viz.graph", "g", g, Graph, hint="exe.graph")
-    chart = chart_of(g)
-    if not expand:
-        chart = collapse(chart)
-    return Picture(draw_chart(chart, headline(g) if title is None else title), theme)
+    limit = None if expand else LIMIT
+    return _picture(chart_of(g), headline(g) if title is None else title, theme, limit)
+
+
+def _picture(
+    chart: Chart, title: str, theme: ThemeName | None, limit: int | None, number: str = ""
+) -> Picture:
+    """The picture of a chart; with a limit, what is more is summed up in blocks that open."""
+    short = chart if limit is None else numbered(collapse(chart, limit), number)
+
+    def opened() -> Iterator[tuple[str, Picture]]:
+        for n, box in enumerate(blocks_of(short), 1):
+            part = block(chart, inside(box))
+            less = limit if len(part.boxes) < len(chart.boxes) else None  # else there is no end
+            words = f"block {number}{n}: {box.title}{f', {box.times} times' * (box.times > 1)}"
+            yield box.key, _picture(part, words, theme, less, f"{number}{n}.")
+
+    return Picture(draw_chart(short, title), theme, lambda: tuple(opened()))
 
 
 def headline(g: Graph) -> str:
@@ -64,11 +79,15 @@ def headline(g: Graph) -> str:
     ops = {node: p for node, p in ops.items() if node.op.name != "getitem"}
     read = {v for p in ops.values() for v in p.reads if v not in boxes}
     weights = {v: v.array.nbytes for v in read if isinstance(v, Constant)}
-    kernels = {key for key, frame in shown.frames.items() if not frame.op}
+    regions = {key for key, frame in shown.frames.items() if frame.region}
+    kernels = {key for key, frame in shown.frames.items() if not frame.op} - regions
     text = f"{g.name}: {_count(len(ops), 'op')}"
     if kernels:
-        own = [node for node, p in ops.items() if p.frame not in kernels and _has_kernel(node)]
+        groups = kernels | regions
+        own = [node for node, p in ops.items() if p.frame not in groups and _has_kernel(node)]
         text += f" in {_count(len(kernels) + len(own), 'kernel')}"
+    if regions:
+        text += f"{' and' if kernels else ' in'} {_count(len(regions), 'region')}"
     return f"{text}, {bytes_text(sum(weights.values()))} of weights" if weights else text
 
 
@@ -94,15 +113,18 @@ def draw_chart(chart: Chart, title: str) -> Drawing:
 
 def place_chart(chart: Chart, room: float) -> tuple[list[Item], float, float]:
     """The boxes and arrows of a chart in rows of at most `room`; with their width and height."""
-    sizes = {box.key: box_size(box) for box in chart.boxes}
+    return stack(chart, rows_of(chart, {b.key: box_size(b) for b in chart.boxes}, room))
+
+
+def rows_of(chart: Chart, sizes: Mapping[str, Point], room: float) -> list[Row]:
+    """The places of boxes of these sizes, in rows that are at most `room` wide if that can be."""
     labels = {a.label: _label_size(a.label) for a in chart.arrows if a.label}
     labels |= {f.headline: _headline_size(f.headline) for f in chart.frames.values()}
-    content, width, height = _stack(chart, arrange(chart, sizes, labels, room))
+    rows = arrange(chart, sizes, labels, room)
     for share in (0.95, 0.88, 0.8):
-        if width > room:  # the lines between rows need space as well
+        if _width(rows) > room:  # the lines between rows need space as well
             rows = arrange(chart, sizes, labels, room * share)
-            content, width, height = _stack(chart, rows)
-    return content, width, height
+    return rows
 
 
 def page_title(title: str, page: float) -> Label:
@@ -119,33 +141,55 @@ def _headline_size(text: str) -> Point:
     return text_width(text, TEXT, bold=True) + 6, 24
 
 
-def _stack(chart: Chart, rows: Sequence[Row]) -> tuple[list[Item], float, float]:
-    """Rows below each other, connected; returns items, width and height."""
+def _side(rows: Sequence[Row]) -> float:
+    """The room that lines between rows take at either side."""
     lanes = max((len(row.exits) for row in rows[:-1]), default=0)
-    side = _LANE * (lanes + 1) if lanes else 0
+    return _LANE * (lanes + 1) if lanes else 0
+
+
+def _width(rows: Sequence[Row]) -> float:
+    return max((row.layout.width for row in rows), default=0) + 2 * _side(rows)
+
+
+def stack(
+    chart: Chart, rows: Sequence[Row], only: Callable[[Row], Row] = lambda row: row
+) -> tuple[list[Item], float, float]:
+    """Rows below each other, connected; returns items, width and height.
+
+    `only` leaves out arrows of a row; whatever is painted keeps its place.
+    """
+    side = _side(rows)
     behind: list[Item] = []
     items: list[Item] = []
     y = 0.0
     for row, below in itertools.zip_longest(rows, rows[1:]):
-        frames, front = _row_items(chart, row)
+        frames, front = _row_items(chart, only(row))
         behind += [shift(item, side, y) for item in frames]
         items += [shift(item, side, y) for item in front]
         gap = 36 + _LANE * len(row.exits)
         bottom = y + row.layout.height
         if below is not None:
-            items += _connections(row, below, y, bottom + 18, bottom + gap, side)
+            kept = only(row).exits
+            items += _connections(row, below, kept, y, bottom + 18, bottom + gap, side)
         y = bottom + gap
-    width = max((row.layout.width for row in rows), default=0) + 2 * side
-    return behind + items, width, max(0.0, y - 36)
+    return behind + items, _width(rows), max(0.0, y - 36)
 
 
 def _connections(
-    row: Row, below: Row, y: float, channel: float, next_y: float, side: float
+    row: Row,
+    below: Row,
+    kept: Sequence[str],
+    y: float,
+    channel: float,
+    next_y: float,
+    side: float,
 ) -> list[Item]:
     """Lines from the ends of one row to the starts of the next; they nest without crossing."""
     ends = sorted(row.exits, key=lambda name: row.layout.nodes[name][1])
     items: list[Item] = []
     for i, name in enumerate(ends):
+        if name not in kept:
+            continue
         start = row.layout.nodes[name]
         end = below.layout.nodes[entry(name.removeprefix(leave("")))]
         outer = _LANE * (len(ends) - i)
@@ -187,10 +231,13 @@ def _paint_frame(name: str, frame: Frame, area: tuple[float, ...]) -> tuple[Grou
     fill, dash, what = "frame", "", f"ops that run as one kernel, {name}"
     if frame.op:
         fill, dash, what = "page", "8 5", f"a body that {frame.op} runs"
-    box = Rect(left, top + 3, right - left, bottom - top - 6, fill, "frame.edge", 1.5, 12, dash)
-    text = Label(frame.headline, left + 14, top + 23, TEXT, role="text", bold=True)
+    if frame.region:
+        dash, what = "14 4", f"ops that another back end runs, {name}"
+    edge, line = (frame.change, 3.0) if frame.change else ("frame.edge", 1.5)
+    box = Rect(left, top + 3, right - left, bottom - top - 6, fill, edge, line, 12, dash)
+    text = Label(frame.headline, left + 14, top + 23, TEXT, role=frame.change or "text", bold=True)
     backing = Rect(left + 10, top + 6, text.width + 8, 22, fill)
-    return Group((box,), what, "frame"), Group((backing, text), kind="headline")
+    return Group((box,), what, "frame", name), Group((backing, text), kind="headline")
 
 
 _MEANING = {

@@ -18,7 +18,6 @@ from minidlc.te.schedule import Schedule
 from minidlc.viz.graph import graph
 from minidlc.viz.loops import loops
 from minidlc.viz.picture import Picture
-from minidlc.viz.svg import to_html
 
 
 def register() -> bool:
@@ -41,7 +40,7 @@ def _add(formatters: Any, cls: type, draw: Callable[[Any], Picture]) -> None:
             return None  # IPython goes on to the text
 
     def as_html(thing: Any) -> str | None:
-        return drawn(thing, lambda picture: to_html(picture.drawing))
+        return drawn(thing, lambda picture: picture.fragment())
 
     def as_svg(thing: Any) -> str | None:
         return drawn(thing, lambda picture: picture.svg)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.printer import value_names
+from minidlc.graph.region import Region
 from minidlc.ops.control_flow import If, Loop
 from minidlc.ops.scan_loop import Scan
 
@@ -44,6 +45,8 @@ class Frame:
     headline: str
     outer: str = ""
     op: str = ""
+    change: str = ""  # what happened to it, as of a box
+    region: bool = False  # that another back end runs, not a kernel of ours
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,8 @@ def given(node: Node) -> list[Value]:
 
 
 def fused_body(node: Node) -> Graph | None:
-    """The graph inside a Fused group, or None for any other node."""
-    return node.op.body if isinstance(node.op, Fused) else None
+    """The graph inside a fused group or a region, or None for any other node."""
+    return node.op.body if isinstance(node.op, (Fused, Region)) else None
 
 
 def held(node: Node) -> tuple[tuple[Value | None, ...], list[Body]]:
@@ -128,7 +131,9 @@ def _open(g: Graph, seen: dict[Value, Value], frame: str, shown: Opened) -> dict
         key = box_key(frame, names[node])
         body = fused_body(node)
         if body is not None:
-            shown.frames[key] = Frame(f"kernel {names[node]}", frame)
+            region = isinstance(node.op, Region)
+            title = f"region {body.name}" if region else f"kernel {names[node]}"
+            shown.frames[key] = Frame(title, frame, region=region)
             pairs = zip(body.inputs, here.inputs, strict=True)
             inside = _open(body, {i: v for i, v in pairs if v is not None}, key, shown)
             results[node] = tuple(inside.get(v, v) for v in body.outputs)

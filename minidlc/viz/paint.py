@@ -13,10 +13,12 @@ Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from minidlc.graph.op import Pattern
 from minidlc.viz.boxes import Box
 from minidlc.viz.drawing import Group, Item, Label, Point, Rect, shorten, text_width
-from minidlc.viz.theme import Cue, cue
+from minidlc.viz.theme import SIGNS, Cue, Sign, cue
 
 NAME, TEXT = 18, 15  # sizes of a box's first and second line
 SMALL = 14
@@ -34,7 +36,8 @@ def box_size(box: Box) -> Point:
     badges = sum(_pill_width(b) for b in box.badges) + _GAP * (len(box.badges) + 1)
     hanging = _PILL if box.badges else 0
     stack = 2 * _STACK if box.times > 1 else 0
-    return max(width, badges if box.badges else 0, 70) + stack, _body_height(box) + hanging + stack
+    width = max(width, badges if box.badges else 0, 70) + stack
+    return max(width, box.least), _body_height(box) + hanging + stack
 
 
 def paint_box(box: Box, centre: Point) -> Group:
@@ -53,11 +56,30 @@ def paint_box(box: Box, centre: Point) -> Group:
         items.append(sheet)
     items += [outline, *_lines(box, x, y, width, body), *_badges(box, centre[0], y + body)]
     if box.mark:
-        ring = Rect(x - 5, y - 5, width + 10, body + 10, "", "accent", 3, radius + 5)
-        items.insert(0, ring)
-        items.append(Rect(x + width - 12, y - 12, 24, 24, "accent", radius=12))
-        items.append(Label(box.mark, x + width, y + 6, NAME, "middle", "page", bold=True))
-    return Group(tuple(items), box.hover, "box")
+        area = (x - 5, y - 5, x + width + 5, y + body + 5)
+        items = [*_rings(box.change, area, radius + 5), *items]
+        items += mark_pill(box.mark, box.change, x + width + 12, y - 12)
+    return Group(tuple(items), box.hover, "box", key=box.key)
+
+
+def mark_pill(mark: str, change: str, right: float, top: float) -> list[Item]:
+    """A sign such as ⇉2 on a disc in the colour of its kind of change."""
+    width = 24 if len(mark) == 1 else text_width(mark, NAME, bold=True) + 14
+    fill = Rect(right - width, top, width, 24, change or "accent", radius=12)
+    return [fill, Label(mark, right - width / 2, top + 18, NAME, "middle", "page", bold=True)]
+
+
+def _rings(change: str, area: tuple[float, float, float, float], radius: float) -> list[Item]:
+    """The frame around a marked box: dashed, single or double by the kind of change."""
+    sign = SIGNS.get(change, Sign(""))
+    left, top, right, bottom = area
+    rings: list[Item] = []
+    for n in range(sign.rings):
+        width, height = right - left + 6 * n, bottom - top + 6 * n
+        line, role = (3 if sign.rings == 1 else 2), change or "accent"
+        ring = Rect(left - 3 * n, top - 3 * n, width, height, "", role, line, radius + 3 * n)
+        rings.append(replace(ring, dash=sign.dash))
+    return rings
 
 
 def _look(box: Box) -> Cue:

@@ -1,60 +1,51 @@
-"""The page of a pipeline: every pass with its time and counts, the graph before and after it.
+"""The page of a pipeline: every pass with its time and what it changed, before and after it.
 
     _, records = Pipeline.default().run(g)
     mc.viz.passes(records)                          # in Jupyter: shows itself
     mc.viz.passes(records).save("passes.html")      # one file, no network
 
-Arrow keys, the slider or the list choose a pass. Boxes that a pass removed carry a −, new ones a +.
-Reads records, writes HTML. Treated in course chapter 02_frontend_opt.
+Arrow keys, the slider or the list choose a pass; a click on a box says why something was done or
+not done there. The data of the page stand in it as JSON. Reads records, writes HTML. Treated in
+course chapter 02_frontend_opt.
 """
 
 from __future__ import annotations
 
 import html
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+from xml.sax.saxutils import quoteattr
 
 from minidlc.graph.graph import Graph
 from minidlc.support.arguments import expect
 from minidlc.support.errors import OptionError
 from minidlc.transform.pipeline import Record
-from minidlc.viz.boxes import Box, Chart, chart_of
+from minidlc.viz.blocks import block, blocks_of, inside, numbered
+from minidlc.viz.boxes import Chart, chart_of
+from minidlc.viz.changes import Shown, counted
 from minidlc.viz.collapse import collapse
+from minidlc.viz.drawing import Drawing
 from minidlc.viz.graph import draw_chart, headline
-from minidlc.viz.page import SCRIPT, STYLE
-from minidlc.viz.svg import inline_svg, theme_style
+from minidlc.viz.page import PASSES_SCRIPT, PASSES_STYLE, Page, page
+from minidlc.viz.reasons import BoxReasons, reasons
+from minidlc.viz.svg import inline_svg
+from minidlc.viz.theme import SIGNS
 
-_MOST_EVENTS = 200  # lines of what a pass did, and of what it refused
+_MOST_EVENTS = 200  # lines below a picture; the data have more
 
 
-@dataclass(frozen=True)
-class Page:
-    """A self-contained HTML page; `str(page)` is its text."""
+class Step(TypedDict):
+    """What the page knows of one pass."""
 
-    title: str
-    html: str
-
-    def save(self, path: str | Path) -> Path:
-        """Write the page to a file ending in .html; another suffix is an OptionError (MDLC1022)."""
-        path = Path(path)
-        if path.suffix.lower() not in (".html", ".htm"):
-            message = f"a page cannot be saved as {path.suffix or path.name!r}"
-            raise OptionError(message, hint="use .html", code="MDLC1022")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.html, encoding="utf-8", newline="\n")
-        return path
-
-    def _repr_html_(self) -> str:
-        frame = html.escape(self.html, quote=True)
-        return f'<iframe srcdoc="{frame}" style="width:100%;height:720px;border:0"></iframe>'
-
-    def __str__(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return f"<Page {self.title!r}>"
+    name: str
+    milliseconds: float
+    changed: bool
+    nodes: list[int]  # before, after
+    counts: dict[str, int]  # kind of change -> boxes
+    picture: int  # number of its pictures
+    events: list[str]
+    boxes: dict[str, BoxReasons]  # key of a box in the picture -> why
 
 
 def passes(records: Sequence[Record], title: str | None = None) -> Page:
@@ -68,52 +59,129 @@ def passes(records: Sequence[Record], title: str | None = None) -> Page:
     if title is None:
         first, last = records[0].before, records[-1].after
         title = f"{first.name}: {_number(first)} → {_number(last)}, {len(records)} passes"
-    steps = "\n".join(_step(n, record) for n, record in enumerate(records))
-    entries = "\n".join(_entry(n, record) for n, record in enumerate(records))
-    words = html.escape(title)
-    text = f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{words}</title>
-<style>{theme_style(media=True)}{STYLE}</style></head>
-<body class="minidlc"><h1>{words}</h1>
-<main><nav><ol>
+    steps: list[Step] = []
+    figures: list[str] = []
+    known: dict[int, Figure] = {}  # of graphs that a pass left as they are: several may
+    for record in records:
+        if record.changed:
+            figure = _both_sides(record)
+        else:
+            figure = known.get(id(record.before)) or _one(record.before)
+            known[id(record.before)] = figure
+        if figure.html not in figures:
+            figures.append(figure.html)
+        steps.append(_step(record, figure, figures.index(figure.html)))
+    slowest = max(step["milliseconds"] for step in steps)
+    entries = "\n".join(_entry(n, step, slowest) for n, step in enumerate(steps))
+    body = f"""<main><nav><ol>
 {entries}
 </ol>
 <input type="range" min="0" max="{len(records) - 1}" value="0" aria-label="pass">
-<p class="hint">← → another pass</p></nav>
+<p class="hint">← → another pass</p>
+<div id="why" aria-live="polite"><p class="hint">A click on a box says why.</p></div></nav>
 <div>
-{steps}
-</div></main>
-<script>{SCRIPT}</script></body></html>
-"""
-    return Page(title, text)
+{"".join(f'<div class="pictures" hidden>{text}</div>' for text in figures)}
+{"".join(map(_lists, records))}
+</div></main>"""
+    return page(title, body, PASSES_STYLE, PASSES_SCRIPT, {"title": title, "steps": steps})
 
 
 def _number(g: Graph) -> str:
-    return headline(g).partition(": ")[2].partition(",")[0]
+    return headline(g).removeprefix(f"{g.name}: ").partition(",")[0]
 
 
-def _entry(n: int, record: Record) -> str:
-    """One line of the list: name, time, nodes before and after."""
-    counts = f"{record.nodes_before} → {record.nodes_after}" if record.changed else "no change"
-    return (
-        f'<li><button data-step="{n}"><b>{html.escape(record.name)}</b>'
-        f"<span>{counts}</span><span>{1000 * record.seconds:.1f} ms</span></button></li>"
+@dataclass(frozen=True)
+class Figure:
+    """Pictures as HTML; the charts that they show, each with the one that it sums up."""
+
+    html: str
+    charts: tuple[tuple[Chart, Chart], ...]
+    counts: Mapping[str, int]
+
+
+def _both_sides(record: Record) -> Figure:
+    """The graph before and after a pass, and below them what blocks hold."""
+    shown = Shown.of(record.before, record.after)
+    counts = shown.found.counts()
+    what = counted(counts) if counts else "no op changed, only constants"
+    text = _figure(shown.drawing(f"{record.name}: {what}"))
+    charts = shown.both.sides()
+    for key, title, part in shown.parts():
+        if not part.is_changed:
+            continue  # a block that stayed as it was need not open here
+        text += _part(key, title, part.drawing(title))
+        charts += part.both.sides()
+    return Figure(text, tuple(charts), counts)
+
+
+def _one(g: Graph) -> Figure:
+    """A graph that a pass left as it is, and below it what blocks hold."""
+    full = chart_of(g)
+    chart = numbered(collapse(full))
+    text = _figure(draw_chart(chart, f"unchanged: {headline(g)}"))
+    charts = [(chart, full)]
+    for n, box in enumerate(blocks_of(chart), 1):
+        part = block(full, inside(box))
+        title = f"block {n}: {box.title}"
+        text += _part(box.key, title, draw_chart(part, title))
+        charts.append((part, part))
+    return Figure(text, tuple(charts), {})
+
+
+def _step(record: Record, figure: Figure, number: int) -> Step:
+    """The data of one pass."""
+    events, boxes = reasons(record.events, figure.charts)
+    return Step(
+        name=record.name,
+        milliseconds=round(1000 * record.seconds, 3),
+        changed=record.changed,
+        nodes=[record.nodes_before, record.nodes_after],
+        counts=dict(figure.counts),
+        picture=number,
+        events=events,
+        boxes=boxes,
     )
 
 
-def _step(n: int, record: Record) -> str:
-    """The pictures and events of one pass; only the chosen one is shown."""
-    before, after = _marked(chart_of(record.before), chart_of(record.after))
-    pictures = [_picture("before", record.before, before)] if record.changed else []
-    pictures.append(_picture("after" if record.changed else "unchanged", record.after, after))
-    events = _events("done", [str(e) for e in record.rewrites])
-    events += _events("not done, and why", [str(e) for e in record.refusals])
-    return f'<section data-step="{n}" hidden>{"".join(pictures)}{events}</section>'
+def _part(key: str, title: str, drawing: Drawing) -> str:
+    """What a block holds; it opens by a click on the block or on the title."""
+    opened = f"<summary>{html.escape(title)}</summary>{_figure(drawing)}"
+    return f"<details data-block={quoteattr(key)}>{opened}</details>"
 
 
-def _picture(word: str, g: Graph, chart: Chart) -> str:
-    drawing = draw_chart(collapse(chart), f"{word}: {headline(g)}")
-    return f"<figure>{inline_svg(drawing)}</figure>"
+def _figure(drawing: Drawing) -> str:
+    return f"<figure>{inline_svg(drawing, keys=True)}</figure>"
+
+
+def _entry(n: int, step: Step, slowest: float) -> str:
+    """One line of the list: name, time with a bar, nodes, counts by kind."""
+    share = 100 * step["milliseconds"] / slowest if slowest else 0
+    before, after = step["nodes"]
+    counts = f"{before} → {after} nodes" if step["changed"] else "no change"
+    signs = "".join(
+        f'<b class="{kind}" title="{sign.meaning}">{sign.letter}{_count(step["counts"], kind)}</b>'
+        for kind, sign in SIGNS.items()
+        if step["counts"].get(kind)
+    )
+    return (
+        f'<li><button data-step="{n}"><b>{html.escape(step["name"])}</b>'
+        f"<span>{step['milliseconds']:.1f} ms</span>"
+        f'<span class="bar"><i style="width:{share:.1f}%"></i></span>'
+        f'<span class="counts">{signs}{counts}</span></button></li>'
+    )
+
+
+def _count(counts: dict[str, int], kind: str) -> str:
+    """'3', or '7→2' of what was merged."""
+    return f"{counts[kind]}→{counts['into']}" if kind == "merged" else str(counts[kind])
+
+
+def _lists(record: Record) -> str:
+    """What the pass said, as lists that open."""
+    found = _events("done", [str(e) for e in record.rewrites])
+    found += _events("not done, and why", [str(e) for e in record.refusals])
+    found += _events("neighbours, fused or not", [str(e) for e in record.fusion])
+    return f"<section hidden>{found}</section>"
 
 
 def _events(word: str, lines: list[str]) -> str:
@@ -122,20 +190,3 @@ def _events(word: str, lines: list[str]) -> str:
     rest = [f"… {len(lines) - _MOST_EVENTS} more"] if len(lines) > _MOST_EVENTS else []
     items = "".join(f"<li>{html.escape(line)}</li>" for line in lines[:_MOST_EVENTS] + rest)
     return f"<details><summary>{word}: {len(lines)}</summary><ul>{items}</ul></details>"
-
-
-def _marked(before: Chart, after: Chart) -> tuple[Chart, Chart]:
-    """Both charts, boxes of the one that the other has not marked: − removed, + new."""
-    old, new = (Counter(b.origin for b in c.boxes if b.origin) for c in (before, after))
-    return _mark(before, old - new, "−"), _mark(after, new - old, "+")
-
-
-def _mark(chart: Chart, extra: Counter[str], mark: str) -> Chart:
-    left = Counter(extra)
-    boxes: list[Box] = []
-    for box in reversed(chart.boxes):  # of several equal ones the last are the new ones
-        if left[box.origin] > 0:
-            left[box.origin] -= 1
-            box = replace(box, mark=mark)
-        boxes.append(box)
-    return replace(chart, boxes=tuple(reversed(boxes)))

@@ -9,11 +9,11 @@ Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Point, Rect
-from minidlc.viz.theme import DARK, LIGHT
+from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Point, Rect, flat
+from minidlc.viz.theme import DARK, LIGHT, SIGNS
 
 SANS = "DejaVu Sans, Verdana, sans-serif"  # Verdana has the widths of DejaVu Sans
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
@@ -23,30 +23,82 @@ _DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", '[theme="dark"]'
 
 Paint = Callable[[str], str]
 
+# Opens the piece below a picture whose key the clicked box has, and shows it.
+_OPEN = (
+    "event.stopPropagation(); const box = event.target.closest('[data-key]');"
+    "for (const part of this.querySelectorAll(':scope > details'))"
+    " if (box && box.tagName === 'g' && part.dataset.key === box.dataset.key)"
+    " { part.open = true; part.scrollIntoView({ block: 'nearest' }) }"
+)
+_PARTS = (
+    ".minidlc details { margin: 8px 40px; color: var(--minidlc-text);"
+    f" font: 18px {SANS} }} .minidlc summary, .minidlc g[data-key^=many] {{ cursor: pointer }}"
+)
+
 
 def to_svg(drawing: Drawing, colours: Mapping[str, str]) -> str:
     """The drawing as a stand-alone SVG document, coloured by one theme."""
     return _document(drawing, lambda role: colours[role] if role else "none")
 
 
-def to_html(drawing: Drawing) -> str:
-    """The drawing as inline SVG whose colours follow the page: light, or dark as in Jupyter."""
+def to_html(drawing: Drawing, parts: Sequence[tuple[str, str, str]] = ()) -> str:
+    """The drawing as inline SVG whose colours follow the page: light, or dark as in Jupyter.
+
+    `parts` are pieces of HTML below it: key, title, text. A click on the box of a key opens its
+    piece, and so does one on its title where scripts do not run.
+    """
     width = f"max-width:{_number(drawing.width)}px"
-    style = f"<style>{theme_style()}</style>"
-    return f'<div class="minidlc" style="{width}">{style}\n{inline_svg(drawing)}</div>'
+    painted = {role for item in flat(drawing.items) for role in _roles(item)}
+    style = f"<style>{theme_style(without=SIGNS.keys() - painted)}</style>"
+    if not parts:
+        return f'<div class="minidlc" style="{width}">{style}\n{inline_svg(drawing)}</div>'
+    pieces = "".join(
+        f"<details data-key={quoteattr(key)}><summary>{escape(title)}</summary>{text}</details>"
+        for key, title, text in parts
+    )
+    svg = inline_svg(drawing, keys=True)
+    return (
+        f'<div class="minidlc" style="{width}" onclick={quoteattr(_OPEN)}>{style}'
+        f"<style>{_PARTS}</style>\n{svg}{pieces}</div>"
+    )
 
 
-def inline_svg(drawing: Drawing) -> str:
-    """The drawing as SVG coloured by the variables of `theme_style`."""
-    return _document(drawing, lambda role: f"var(--{_variable(role)})" if role else "none")
+def to_page(title: str, fragment: str, theme: str | None = None) -> str:
+    """A page of its own around a piece of HTML; dark where the system is, if no theme is given."""
+    style = theme_style(media=theme is None)
+    dark = ' data-jp-theme-light="false"' if theme == "dark" else ""
+    return f"""<!DOCTYPE html>
+<html lang="en"{dark}><head><meta charset="utf-8"><title>{escape(title)}</title>
+<style>{style}body {{ margin: 0; background: var(--minidlc-page) }}</style></head>
+<body class="minidlc">{fragment}</body></html>
+"""
 
 
-def theme_style(*, media: bool = False) -> str:
+def inline_svg(drawing: Drawing, *, keys: bool = False) -> str:
+    """The drawing as SVG coloured by the variables of `theme_style`.
+
+    With `keys` each group says its key as `data-key`, for scripts that answer clicks.
+    """
+    return _document(drawing, lambda role: f"var(--{_variable(role)})" if role else "none", keys)
+
+
+def theme_style(*, media: bool = False, without: Collection[str] = ()) -> str:
     """CSS variables for every role; dark where Jupyter is, or (`media`) where the system is."""
-    light, dark = (f"{{{_variables(colours)}}}" for colours in (LIGHT, DARK))
+    themes = [{r: c for r, c in colours.items() if r not in without} for colours in (LIGHT, DARK)]
+    light, dark = (f"{{{_variables(colours)}}}" for colours in themes)
     pages = ", ".join(f"{page} .minidlc" for page in _DARK_PAGES)
     system = f"\n@media (prefers-color-scheme: dark) {{ .minidlc {dark} }}" if media else ""
     return f"\n.minidlc {light}\n{pages} {dark}{system}\n"
+
+
+def _roles(item: Rect | Line | Label) -> tuple[str, ...]:
+    match item:
+        case Rect(fill=fill, stroke=stroke):
+            return fill, stroke
+        case Line(stroke=stroke):
+            return (stroke,)
+        case Label(role=role):
+            return (role,)
 
 
 def _variable(role: str) -> str:
@@ -57,7 +109,7 @@ def _variables(colours: Mapping[str, str]) -> str:
     return ";".join(f"--{_variable(role)}:{colour}" for role, colour in colours.items())
 
 
-def _document(drawing: Drawing, paint: Paint) -> str:
+def _document(drawing: Drawing, paint: Paint, keys: bool = False) -> str:
     width, height = _number(drawing.width), _number(drawing.height)
     title = escape(drawing.title)
     lines = [
@@ -67,11 +119,11 @@ def _document(drawing: Drawing, paint: Paint) -> str:
         f'<rect width="{width}" height="{height}" fill="{paint("page")}"/>',
     ]
     for item in drawing.items:
-        lines += _item(item, paint)
+        lines += _item(item, paint, keys)
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _item(item: Item, paint: Paint) -> list[str]:
+def _item(item: Item, paint: Paint, keys: bool) -> list[str]:
     match item:
         case Rect():
             return [_rect(item, paint)]
@@ -79,9 +131,10 @@ def _item(item: Item, paint: Paint) -> list[str]:
             return _line(item, paint)
         case Label():
             return [_label(item, paint)]
-        case Group(items, hover, kind):
-            inner = [line for child in items for line in _item(child, paint)]
-            start = f"<g class={quoteattr(kind)}>" if kind else "<g>"
+        case Group(items, hover, kind, key):
+            inner = [line for child in items for line in _item(child, paint, keys)]
+            names = {"class": kind, "data-key": key if keys else ""}
+            start = f"<g{''.join(f' {k}={quoteattr(v)}' for k, v in names.items() if v)}>"
             title = [f"<title>{escape(hover)}</title>"] if hover else []
             return [start, *title, *inner, "</g>"]
 

@@ -31,6 +31,10 @@ LIGHT: Mapping[str, str] = {
     "ink": "#111111",  # on fills
     "grid": "#dddddd",
     "accent": "#b34700",  # the number that matters, peaks
+    "added": "#006e50",  # marks of what a pass did
+    "removed": "#b34700",
+    "merged": "#94406d",
+    "changed": "#00659e",
     "value": "#ffffff",  # inputs and outputs
     "value.edge": "#1a1a1a",
     "weight": "#ffffff",
@@ -68,6 +72,10 @@ DARK: Mapping[str, str] = LIGHT | {
     "frame.edge": "#7d838c",
     "grid": "#3d424a",
     "accent": "#ffb067",
+    "added": "#8fd9c1",
+    "removed": "#ffb067",
+    "merged": "#e7b3d0",
+    "changed": "#9fd3f4",
     "value": "#f2f2f2",
     "value.edge": "#f2f2f2",
     "weight": "#d9d9d9",
@@ -105,6 +113,24 @@ _CUES: Mapping[Pattern, Cue] = {
     Pattern.REDUCTION: Cue("R", width=3),
     Pattern.OUT_FUSABLE: Cue("F", width=3, radius=3),
     Pattern.OPAQUE: Cue("X", radius=0),
+}
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How a change is told without colour: a sign, and how its ring is drawn."""
+
+    letter: str
+    dash: str = ""
+    rings: int = 1
+    meaning: str = ""
+
+
+SIGNS: Mapping[str, Sign] = {
+    "removed": Sign("−", dash="8 4", meaning="removed"),
+    "added": Sign("+", meaning="added"),
+    "merged": Sign("⇉", rings=2, meaning="merged: several became one"),
+    "changed": Sign("≠", dash="2 3", meaning="other attributes, type or operands"),
 }
 
 

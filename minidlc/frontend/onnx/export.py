@@ -24,6 +24,7 @@ from minidlc.frontend.onnx import (
     export_indexing,
     export_math,
     export_quantization,
+    export_random,
     export_reduction,
     export_shape,
 )
@@ -37,6 +38,7 @@ from minidlc.frontend.onnx.tensors import value_info
 from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.op import OpKind
+from minidlc.graph.region import Region
 from minidlc.graph.types import TupleType, result_types
 from minidlc.ops.movement import GetItem
 from minidlc.support.arguments import expect
@@ -53,6 +55,7 @@ EXPORTERS = (  # importing them fills the registry
     export_indexing,
     export_math,
     export_quantization,
+    export_random,
     export_reduction,
     export_shape,
 )
@@ -135,7 +138,7 @@ class _Scope:
         for node in graph.nodes:
             inputs = node.inputs
             match node.op:
-                case Fused(body=body):
+                case Fused(body=body) | Region(body=body):
                     self.names.update(zip(body.inputs, map(self.name_of, inputs), strict=True))
                     self.nodes_of(body)
                     self.results[node] = [self.name_of(o) for o in body.outputs]

@@ -2,7 +2,7 @@
 
     Add(x, b, broadcast=1, axis=1)      Add(x, Unsqueeze(b))    b was aligned at an axis
     Reshape(x, shape=[0, -1])           Reshape(x, shape)       an attribute became an input
-    Dropout(x, is_test=0)               refused: it meant training
+    BatchNormalization(…, is_test=0)    refused: it meant training
 
 What had a meaning that cannot be told for certain is refused. Treated in course chapter
 01_graph_ir.
@@ -204,7 +204,6 @@ _TRANSLATIONS: dict[str, Translation] = {
     **dict.fromkeys(_NUMBER_ATTRIBUTES, _integer),
     "PRelu": _slope,
     "BatchNormalization": _inference_only,
-    "Dropout": _inference_only,
     "Reshape": _shape_attribute,
     "Pad": _paddings,
     "Cast": _named_type,

@@ -17,7 +17,7 @@ import numpy as np
 
 from minidlc.frontend.onnx.registry import Converter, OnnxNode, constant_value, onnx_op
 from minidlc.frontend.onnx.tensors import element
-from minidlc.graph.graph import Constant, Value, apply, tensor_type
+from minidlc.graph.graph import Value, apply, tensor_type
 from minidlc.ops.composing import in_wide, narrowed
 
 
@@ -154,25 +154,6 @@ def softmax(node: OnnxNode, x: Value) -> Value:
         return apply(name, x, axis=-1)
     flat = apply(name, apply("flatten", x, axis=axis), axis=-1)
     return apply("reshape", flat, shape=tensor_type(x).dims)
-
-
-@onnx_op("Dropout")
-def dropout(
-    node: OnnxNode, x: Value, ratio: Value | None = None, training: Value | None = None
-) -> tuple[Value, ...]:
-    """Nothing at inference, or with a ratio of 0; the mask says that all elements are kept."""
-    node.ignore("ratio", "seed")
-    if training is not None and node.constant(training, "training_mode").any():
-        rate = 0.5 if ratio is None else float(node.constant(ratio, "ratio").max())
-        if rate:
-            text = f"training_mode with a ratio of {rate}, which draws random numbers"
-            raise node.unsupported(text, "export the model for inference")
-    y = apply("identity", x)
-    if not any(node.outputs[1:]):
-        return (y,)
-    kind = np.dtype(bool) if node.opset >= 10 else tensor_type(x).dtype.numpy
-    kept = Constant("kept", np.ones((), kind))
-    return y, apply("expand", kept, shape=node.dims(x))
 
 
 @onnx_op("BatchNormalization")

@@ -11,7 +11,7 @@ become fields. Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -107,6 +107,8 @@ class Scope(Protocol):
     opsets: Mapping[str, int]
     names: Names
     values: MutableMapping[str, Value]
+    streams: Iterator[int]
+    repeats: bool
 
     def nested(
         self, opsets: Mapping[str, int], values: Mapping[str, Value], closed: bool = False
@@ -356,8 +358,8 @@ def constant_value(value: Value) -> Array | None:
 
 def _small(node: Node) -> bool:
     """True for what may be a shape: evaluating more would be the work of fold_constants."""
-    if node.op.kind is OpKind.CONTROL:
-        return False  # it may run for long, or without end
+    if node.op.kind is OpKind.CONTROL or node.op.drawn:
+        return False  # it may run for long, or without end; or it is drawn at run time
     return isinstance(node.type, TensorType) and node.type.is_static and node.type.size <= _LARGEST
 
 

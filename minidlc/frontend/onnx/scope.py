@@ -12,8 +12,9 @@ Treated in course chapter 01_graph_ir.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import onnx
 
@@ -62,7 +63,8 @@ class Importer:
 
     `opsets`: version by domain. `functions`: those of the model. `within`: for the body of a
     function the place of its call; `depth`: how many calls that is inside. `copies`: how often
-    this is imported, inside loops whose runs are.
+    this is imported, inside loops whose runs are. `streams`: numbers of random draws without a
+    seed; `repeats`: inside a loop that stays one.
     """
 
     model: str
@@ -73,6 +75,8 @@ class Importer:
     within: OnnxLoc | None = None
     depth: int = 0
     copies: int = 1
+    streams: Iterator[int] = field(default_factory=lambda: count(1))
+    repeats: bool = False
     failed: set[str] = field(default_factory=set[str])
     problems: list[Problem] = field(default_factory=list[Problem])
 

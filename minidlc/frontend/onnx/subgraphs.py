@@ -104,7 +104,7 @@ class Subgraph:
         """
         seen = {name: captures[v] for name, v in self.captured.items()}
         try:
-            outputs = self._import(values, seen)
+            outputs = self._import(values, seen, repeats=self.node.op_type != "If")
         except ValueNeeded as e:
             raise self._outer_values_needed(e, captures) from None
         title = identifier(self.proto.name or self.node.op_type, "body")
@@ -125,7 +125,12 @@ class Subgraph:
         return [apply("identity", v) if v in outside else v for v in outputs]
 
     def _import(
-        self, values: Sequence[Value], seen: Mapping[str, Value], runs: int = 1
+        self,
+        values: Sequence[Value],
+        seen: Mapping[str, Value],
+        runs: int = 1,
+        *,
+        repeats: bool = False,
     ) -> list[Value]:
         parameters = self._parameters(values)
         given = {p.name: v for p, v in zip(parameters, values, strict=True)}
@@ -133,7 +138,8 @@ class Subgraph:
         scope = self._outer.nested(
             self._outer.opsets, {**seen, **self._known, **constants, **given}, closed=True
         )
-        scope = replace(scope, problems=[], copies=self.copies * runs)
+        repeats = repeats or self._outer.repeats
+        scope = replace(scope, problems=[], copies=self.copies * runs, repeats=repeats)
         scope.add_all(self.proto)
         scope.report()
         return [scope.values[o.name] for o in self.proto.output]

@@ -35,8 +35,11 @@ class ComputeAt(Primitive):
                                                   C[i] = P[0] + P[1]
 
     Nearby, so it stays in cache or registers; what two iterations both read is computed twice.
+    An output may be computed beside another one of its shape, or with one element for each of its
+    rows: the part of it that one iteration writes of that. So one pass stores both.
     Refuses: a loop that does not read the stage; another reader outside that loop; a cycle; an
-    output; a loop inside a vectorised one.
+    output, where the loop is not one of an output of its shape, or of one that it is computed
+    from, or lies inside a reduction; a loop inside a vectorised one.
     """
 
     target: str
@@ -45,7 +48,6 @@ class ComputeAt(Primitive):
     def apply(self, state: State) -> State:
         stage, target = state.stage(self.stage), state.stage(self.target)
         target.position(self.axis)
-        refuse_output(state, stage, "is computed whole")
         new = state.update(replace(stage, at=Point(self.target, self.axis)))
         check_placement(new)
         return new

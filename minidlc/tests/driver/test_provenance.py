@@ -112,7 +112,7 @@ def test_an_fma_of_a_conv(bn: mc.Executable) -> None:
 def test_a_batch_norm_in_the_weights_of_a_conv_leads_to_the_conv(bn: mc.Executable) -> None:
     found = bn.where_to("BN_4")
     assert {p.node.op.name for p in found.parts} == {"conv"}
-    assert "fold_conv_bn: fold mul into conv at mul: done" in found.events
+    assert "fold_conv_bn: fold sub, mul, add into conv at u: done" in found.events
 
 
 def test_a_composite_op_is_several_stages_and_constants() -> None:

@@ -53,14 +53,16 @@ def test_dropout_keeps_everything_and_says_so():
     assert mask.all()
 
 
-def test_dropout_in_training_is_refused():
+def test_dropout_in_training_drops_unless_its_ratio_is_0():
     proto = model(
-        [node("Dropout", "x ratio training", "y")],
+        [node("Dropout", "x ratio training", "y mask", seed=-5)],
         {"x": X},
+        "y mask",
         weights={"ratio": F(0.25), "training": np.array(True)},
     )
-    with pytest.raises(OnnxImportError, match=r"ratio of 0.25.*not supported"):
-        load_onnx(proto.SerializeToString())
+    y, mask = interpret(load_onnx(proto.SerializeToString()), [X])
+    np.testing.assert_allclose(y, np.where(mask, X / F(0.75), 0), rtol=1e-6)
+    assert not mask.all()
     proto.graph.initializer[0].raw_data = F(0).tobytes()
     np.testing.assert_array_equal(interpret(load_onnx(proto.SerializeToString()), [X])[0], X)
 

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from minidlc.frontend.onnx import load_onnx
+from minidlc.graph import interpret
 from minidlc.support.errors import OnnxImportError
 from minidlc.tests.frontend.helpers import F, model, node, run
 
@@ -88,13 +89,22 @@ def test_inference_said_so() -> None:
     np.testing.assert_array_equal(run(node("Dropout", "x", "y", is_test=1), {"x": X}, opset=6), X)
 
 
+@pytest.mark.parametrize("opset", [1, 6])
+def test_a_dropout_trained_unless_told_otherwise(opset: int) -> None:
+    both = load_onnx(model([node("Dropout", "x", "y m", ratio=0.25)], {"x": X}, "y m", opset=opset))
+    y, mask = interpret(both, [X])
+    assert mask.dtype == F
+    np.testing.assert_allclose(y, X * mask / F(0.75), rtol=1e-6)
+    assert 0 < mask.sum() < mask.size
+
+
 @pytest.mark.parametrize(
     ("built", "message"),
     [
         (node("Add", "x b", "y"), r"f32\[2, 3, 4\] and f32\[3\] without broadcast=1"),
         (node("Add", "x b", "y", broadcast=1, axis=2), "shapes do not broadcast"),
         (node("Add", "x b", "y", broadcast=1, axis=7), r"broadcast of f32\[3\] to .* at axis 7"),
-        (node("Dropout", "x", "y"), r"is_test=0 \(training\)"),
+        (node("BatchNormalization", "x b b b b", "y"), r"is_test=0 \(training\)"),
         (node("Tile", "x b b", "y"), "Tile of opset 5"),
         (node("Cast", "x", "y", to="NUMBER"), "names no element type"),
     ],

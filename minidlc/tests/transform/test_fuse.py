@@ -8,8 +8,9 @@ from hypothesis import given
 
 import minidlc.ops  # noqa: F401
 from minidlc.graph import Fused, Graph, interpret, parse, verify, weights_of
+from minidlc.support.errors import PassError
 from minidlc.tests.graph.graphs import feeds, graphs
-from minidlc.transform import Fuse, collecting
+from minidlc.transform import Fuse, Pair, collecting
 
 pytestmark = pytest.mark.ch02
 
@@ -25,7 +26,7 @@ def fused(*lines: str, params: str = X, **options: int) -> tuple[Graph, list[str
     check_same_numbers(g, after)
     if not any(isinstance(n.op, Fused) for n in after.nodes):
         assert after is g
-    return after, [str(e) for e in events if "->" in str(e)]
+    return after, [str(e).rpartition(" (")[0] for e in events if isinstance(e, Pair)]
 
 
 def kernels(g: Graph) -> list[str]:
@@ -178,6 +179,51 @@ def f(x: f32["N", 4], w: f32[4, 4]):
     return e
 """)
     assert kernels(Fuse()(g)) == ["matmul_relu_exp"]
+
+
+def test_the_worth_of_a_pair() -> None:
+    """Bytes of a value that stays in the kernel: written once, read by each of its readers."""
+    g = parse("""\
+def f(x: f32[2, 4], w: f32[4, 4], b: f32[4]):
+    m = matmul(x, w)
+    s = sigmoid(m)
+    y = mul(m, s)
+    e = exp(b)
+    z = add(y, e)
+    return z
+""")
+    with collecting() as events:
+        Fuse()(g)
+    pairs = {(e.producer, e.consumer): e for e in events if isinstance(e, Pair)}
+    assert (pairs["m", "s"].bytes_saved, pairs["m", "y"].bytes_saved) == (2 * 32, 32)
+    assert pairs["m", "s"].flops_repeated == 0
+    refused = pairs["e", "z"]
+    assert not refused.fused
+    assert (refused.bytes_saved, refused.flops_repeated) == (2 * 16, 4)  # each exp once more
+    assert str(refused).endswith("computed 2 times (32 bytes saved, 4 FLOPs repeated)")
+
+
+def test_the_worth_of_a_pair_of_unknown_sizes() -> None:
+    g = parse("""\
+def f(x: f32["N", 4], b: f32[4]):
+    e = exp(b)
+    y = add(x, e)
+    r = relu(y)
+    return r
+""")
+    with collecting() as events:
+        Fuse()(g)
+    first, second = (str(e) for e in events if isinstance(e, Pair))
+    assert first.endswith("(32 bytes saved, ? FLOPs repeated)")
+    assert second == "y -> r: fused: relu follows add (? bytes saved, 0 FLOPs repeated)"
+
+
+def test_an_unknown_style() -> None:
+    with pytest.raises(PassError, match="fuse: no style 'tmv'") as e:
+        Fuse(style="tmv")
+    assert e.value.code == "MDLC0550"
+    assert e.value.hint == "did you mean 'tvm'?"
+    assert e.value.notes == ("styles: tvm, xla, stitch",)
 
 
 @given(graphs(max_nodes=12))

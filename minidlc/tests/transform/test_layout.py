@@ -12,7 +12,7 @@ import minidlc as mc
 from minidlc.expr.types import dtype
 from minidlc.graph import Graph, interpret, parse, verify, weights_of
 from minidlc.support.errors import OptionError
-from minidlc.transform import Layout, Pipeline, Refusal, collecting, layout, parse_pipeline
+from minidlc.transform import Layout, Pipeline, Refusal, Rewrite, collecting, layout, parse_pipeline
 
 pytestmark = pytest.mark.ch02
 
@@ -296,8 +296,25 @@ def test_what_stays_plain_and_why() -> None:
 def test_a_convolution_between_packs_must_be_worth_them() -> None:
     small, large = (lambda x: conv(x, 8, 1)), (lambda x: conv(x, 128, 1))
     (reason,) = refusals(small, mc.f32[1, 8, 10, 10])
-    assert reason == "1600 elements to move for 6400 multiply-adds"
+    moved = "3200 bytes moved into blocks, 3200 out of them"
+    assert reason == f"not worth it: 6400 multiply-adds, {moved}"
     assert laid_out(large, (1, 128, 10, 10))["conv2d_nchwc"] == 1
+
+
+def test_what_a_region_costs_is_reported() -> None:
+    """At its borders 3 channels are read plain, an image of 32 is unpacked, a mean is neither."""
+
+    def net(x):
+        y = mc.relu(conv(x, 32))
+        return y, mc.mean(conv(y, 32), axes=(2, 3))
+
+    g, _ = Pipeline.default().without("layout", "fuse").run(mc.trace(net, mc.f32[1, 3, 8, 8]))
+    with collecting() as events:
+        Layout(block=8)(g)
+    adds, out = 64 * 9 * 32 * (3 + 32), 32 * 64 * 4
+    costs = f"{adds} multiply-adds, 0 bytes moved into blocks, {out} out of them"
+    first, *_ = events
+    assert (type(first), first.rule) == (Rewrite, f"4 ops in blocks of channels: {costs}")
 
 
 def test_a_value_read_in_both_layouts_and_weights_read_twice() -> None:

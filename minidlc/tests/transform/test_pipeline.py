@@ -49,11 +49,13 @@ def f(x: f32[2, 4], w: f32[4, 4], b: f32[4]):
 
 
 def test_default_orders() -> None:
-    cleanup = ("fold_constants", "canonicalize", "fold_constants", "cse", "dce")
+    cleanup = ("canonicalize", "fold_constants", "cse", "dce")
     assert Pipeline.default(0).names == ("decompose",)
-    assert Pipeline.default(1).names == ("decompose", *cleanup)
-    late = ("fold_conv_bn", "layout", "fuse")
-    assert Pipeline.default(2).names == Pipeline.default().names == ("decompose", *cleanup, *late)
+    assert Pipeline.default(1).names == ("decompose", "fold_constants", *cleanup)
+    moves = ("eliminate_zero_size", "hoist", "hoist_invariants", "sink")
+    late = ("recognise", "fold_conv_bn", "layout", "fuse")
+    all_of_them = ("decompose", "fold_constants", *moves, *cleanup, *late)
+    assert Pipeline.default(2).names == Pipeline.default().names == all_of_them
     with pytest.raises(OptionError, match="opt_level must be 0, 1, 2 or 3, got 4") as caught:
         Pipeline.default(4)
     assert caught.value.code == "MDLC1013"
@@ -65,7 +67,7 @@ def test_a_target_says_what_passes_may_do() -> None:
     fast = Pipeline.default(1, replace(target, precision="fast"))
     assert Canonicalize("fast") in fast.passes
     strict = Pipeline.default(3, replace(target, precision="strict"))
-    assert strict == Pipeline.default().without("fold_conv_bn", "layout")
+    assert strict == Pipeline.default().without("recognise", "fold_conv_bn", "layout")
 
 
 def test_run_gives_the_graph_and_a_record_of_each_pass() -> None:
@@ -80,8 +82,12 @@ def test_run_gives_the_graph_and_a_record_of_each_pass() -> None:
     assert first.seconds >= 0
     assert "gemm" in first.text_before
     assert "gemm" not in first.text_after
-    assert [r.rule for r in records[2].rewrites] == ["mul-constant-right", "mul-one"]
-    assert str(records[-1].fusion[0]) == "matmul -> m: fused: add follows matmul"
+    (canonical,) = (r for r in records if r.name == "canonicalize")
+    assert [r.rule for r in canonical.rewrites] == ["mul-constant-right", "mul-one"]
+    assert (
+        str(records[-1].fusion[0])
+        == "matmul -> m: fused: add follows matmul (64 bytes saved, 0 FLOPs repeated)"
+    )
     assert not records[1].changed
     again, _ = Pipeline.default()(G)
     assert again == after
@@ -188,8 +194,9 @@ def test_a_pass_that_breaks_the_graph_is_named_with_the_last_good_graph() -> Non
     assert e.code == "MDLC0501"
     assert e.message == "pass 'cse': 'm' reads 'matmul', which is not in the graph"
     assert "rule MDLC0404" in e.notes
-    assert "passes before it: decompose, fold_constants, canonicalize, fold_constants" in e.notes
-    assert "def f(x: f32[2, 4], w: f32[4, 4], b: f32[4]):" in e.notes[-1]
+    before = Pipeline.default().names[: Pipeline.default().names.index("cse")]
+    assert f"passes before it: {', '.join(before)}" in e.notes
+    assert "def f(x: f32[2, 4], w: f32[4, 4], b: f32[4]):" in e.notes[-2]
     assert "<text>:2:9" in str(e)
 
 
@@ -205,8 +212,9 @@ def f(x: f32[4], y: f32[4]):
     return s
 """)
     after, records = Pipeline.default().run(g)
-    assert [n.op.name for n in records[2].after.nodes] == ["div", "add"]
-    assert str(records[2].after).count("(x") == 3
+    (canonical,) = (r for r in records if r.name == "canonicalize")
+    assert [n.op.name for n in canonical.after.nodes] == ["div", "add"]
+    assert str(canonical.after).count("(x") == 3
     inputs = feeds(g)
     assert np.array_equal(interpret(after, inputs), interpret(g, inputs), equal_nan=True)
 
@@ -279,7 +287,7 @@ def test_passes_and_the_verifier_are_extension_points() -> None:
         extension.use(**{"pass.cse": mine, "verify": lambda g: None}),
     ):
         after, _ = Pipeline.default().run(G)
-    assert calls == {"pass.cse": 1, "verify": 10}
+    assert calls == {"pass.cse": 1, "verify": 1 + len(Pipeline.default().passes)}
     assert after == Pipeline.default().run(G)[0]
     with pytest.raises(OptionError, match=r"unknown extension point 'pass\.cze'") as caught:
         extension.use(**{"pass.cze": mine}).__enter__()

@@ -13,6 +13,7 @@ from minidlc.ops import functional
 from minidlc.support import extension
 from minidlc.support.errors import OptionError, PassError
 from minidlc.transform import Canonicalize, Rule, collecting, rewrite, rules_of
+from minidlc.transform.rules import near
 
 pytestmark = pytest.mark.ch02
 
@@ -197,6 +198,81 @@ def test_a_rule_may_match_omitted_inputs() -> None:
     assert [n.op.name for n in after.nodes] == ["matmul"]
     other = f("a = gemm(x, y, y)", "return a")
     assert rewrite(other, [rule]) is other
+
+
+def test_commutative_ops_match_in_either_order() -> None:
+    """Every combination is tried, also one that another input decides later."""
+    rule = Rule("r", lambda a, b: a * b + b, lambda a, b: (a + 1) * b)
+    for body in ("m = mul(x, y)", "m = mul(y, x)"):
+        for total in ("s = add(m, y)", "s = add(y, m)"):
+            assert lines(rewrite(f(body, total, "return s"), [rule]))[-2] == "s = mul(add_1, y)"
+    ordered = Rule("r", lambda a, b: exp(a) - b, lambda a, b: a)
+    g = f("e = exp(x)", "s = sub(y, e)", "return s")
+    assert rewrite(g, [ordered]) is g
+
+
+def test_a_starred_hole_takes_the_inputs_that_are_left() -> None:
+    concat = functional("concat")
+    seen: list[tuple[str, ...]] = []
+
+    def note(a: int, xs: Any) -> str:
+        seen.append(tuple(x.name for x in xs))
+        return "only looked"
+
+    rule = Rule("r", lambda a, x, *xs: concat(x, *xs, axis=a), lambda x: x, when=note)
+    g = f("a = concat(x, y, x, axis=0)", "b = concat(y, axis=0)", "return a, b")
+    assert rewrite(g, [rule]) is g
+    assert seen == [("y", "x"), ()]
+    two = Rule("r", lambda a, x, y, *xs: concat(x, y, *xs, axis=a), lambda x: x, when=note)
+    with collecting() as events:
+        rewrite(f("b = concat(y, axis=0)", "return b"), [two])
+    assert [str(e) for e in events] == ["r at b: concat has 1 inputs, the pattern 3"]
+
+
+def test_the_same_starred_hole_is_the_same_inputs() -> None:
+    pad = functional("pad")
+    rule = Rule("r", lambda x, p, *v: pad(pad(x, *v, pads=p), *v, pads=p), lambda x: neg(x))
+    body = "a = pad(x, {0}pads=(0, 0, 0, 0))", "b = pad(a, {1}pads=(0, 0, 0, 0))", "return b"
+    one, two = "c: f32[()] = const(1.0)", "d: f32[()] = const(1.0)"
+    other = "d: f32[()] = const(2.0)"
+    for first, second, given, fits in (
+        ("", "", (), True),
+        ("c, ", "c, ", (one,), True),
+        ("c, ", "d, ", (one, two), True),
+        ("c, ", "d, ", (one, other), False),
+        ("c, ", "", (one,), False),
+    ):
+        g = f(*given, *(line.format(first, second) for line in body))
+        assert (rewrite(g, [rule]) is not g) == fits, (first, second)
+
+
+def test_near_matches_what_exporters_round() -> None:
+    rule = Rule("r", lambda x: x * near(0.7978845608), lambda x: neg(x))
+    for value, fits in (("0.7978846", True), ("0.79788", False), ("-0.7978846", False)):
+        g = f(f"c: f32[()] = const({value})", "a = mul(x, c)", "return a")
+        assert (rewrite(g, [rule]) is not g) == fits, value
+
+
+def test_guards_may_ask_what_is_known() -> None:
+    rule = Rule("r", lambda x: relu(x), lambda x: x, when=lambda x, facts: facts(x).low >= 0)
+    g = f("a = exp(x)", "b = relu(a)", "c = relu(x)", "return b, c")
+    assert lines(rewrite(g, [rule])) == ["a = exp(x)", "c = relu(x)", "return a, c"]
+
+
+def test_benefit_decides_between_rules_that_fit() -> None:
+    small = Rule("small", lambda x: exp(x), lambda x: neg(x))
+    large = Rule("large", lambda x: exp(x), lambda x: relu(x), benefit=2)
+    g = f("a = exp(x)", "return a")
+    for rules in ([small, large], [large, small]):
+        assert lines(rewrite(g, rules)) == ["a = relu(x)", "return a"]
+
+
+def test_the_reason_that_is_told_is_that_of_the_longest_match() -> None:
+    rule = Rule("r", lambda x: relu(neg(exp(x)) * 2), lambda x: x)
+    g = f("c: f32[()] = const(2.0)", "a = neg(x)", "b = mul(a, c)", "d = relu(b)", "return d")
+    with collecting() as events:
+        rewrite(g, [rule])
+    assert [str(e) for e in events] == ["r at d: an input is not exp"]
 
 
 def test_long_chains() -> None:

@@ -75,6 +75,50 @@ def without_repeats(length: int) -> Graph:
     return Graph.of("chain", [x], [h])
 
 
+def irregular(count: int) -> Graph:
+    """About `count` ops, each of values near it, drawn by chance: branches, joins, no blocks."""
+    x, chance = Input("x", f32[8, 8]), random.Random(0)
+    values: list[Value] = [x, apply("neg", x)]
+    for _ in range(count * 3 // 2):  # the rest is dead
+        name = chance.choice(("relu", "tanh", "sigmoid", "abs", "add", "mul", "sub", "matmul"))
+        operands = 2 if name in ("add", "mul", "sub", "matmul") else 1
+        values.append(apply(name, *chance.sample(values[-6:], operands)))
+    return Graph.of("irregular", [x], values[-1:])
+
+
+def bert(layers: int, size: int = 16) -> Graph:
+    """Encoder layers as in BERT, of `size` features: about 30 ops each."""
+    x = Input("x", f32[1, 8, size])
+    h: Value = x
+    for _ in range(layers):
+        h = _normalized(h + _attention(h, size))
+        wide = _linear(h, size, 4 * size)
+        wide = wide * 0.5 * (apply("erf", wide * 0.7071) + 1.0)
+        h = _normalized(h + _linear(wide, 4 * size, size))
+    return Graph.of("bert", [x], [h])
+
+
+def _linear(x: Value, size: int, out: int) -> Value:
+    return apply("matmul", x, weight("w", size, out)) + weight("b", out)
+
+
+def _normalized(x: Value) -> Value:
+    centred = x - apply("mean", x, axes=(-1,), keepdims=True)
+    variance = apply("mean", centred * centred, axes=(-1,), keepdims=True)
+    return centred / apply("sqrt", variance + 1e-5) * weight("g", 1) + weight("b", 1)
+
+
+def _attention(x: Value, size: int, heads: int = 2) -> Value:
+    def split(perm: tuple[int, ...]) -> Value:
+        rows = apply("reshape", _linear(x, size, size), shape=(1, 8, heads, size // heads))
+        return apply("transpose", rows, perm=perm)
+
+    query, key, value = split((0, 2, 1, 3)), split((0, 2, 3, 1)), split((0, 2, 1, 3))
+    scores = apply("softmax", apply("matmul", query, key) * 0.25, axis=-1)
+    mixed = apply("transpose", apply("matmul", scores, value), perm=(0, 2, 1, 3))
+    return _linear(apply("reshape", mixed, shape=(1, 8, size)), size, size)
+
+
 def branch() -> Graph:
     """An if_ whose branches capture a value, a weight, and return one as it is."""
     c, x = Input("c", bool_[()]), Input("x", f32[4, 8])

@@ -38,6 +38,7 @@ def test_without_it_the_wheel_is_found_off_the_path(monkeypatch: pytest.MonkeyPa
 
 def test_without_either_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    monkeypatch.setenv("PATH", "nowhere")  # not one on which it was found before
     with pytest.raises(OptionError, match="neither dot nor graphviz-pure") as error:
         graph(lenet())
     assert error.value.code == "MDLC1020"

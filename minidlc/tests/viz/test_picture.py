@@ -14,7 +14,7 @@ from minidlc.graph.op import Pattern
 from minidlc.support.errors import OptionError
 from minidlc.viz.drawing import Drawing, Group, Label, Line, Rect, shift, shorten, text_width
 from minidlc.viz.picture import Picture
-from minidlc.viz.theme import DARK, LIGHT, contrast, cue
+from minidlc.viz.theme import DARK, LIGHT, SIGNS, contrast, cue
 
 DRAWING = Drawing(
     400,
@@ -33,7 +33,7 @@ def test_text_has_contrast(colours: dict[str, str]) -> None:
     fills = ["value", "weight", "many", "serial", "parallel", "vectorized", "unrolled", *Pattern]
     for fill in fills:
         assert contrast(colours["ink"], colours[fill]) >= 4.5, fill
-    for role, page in itertools.product(("text", "muted", "accent"), ("page", "frame")):
+    for role, page in itertools.product(("text", "muted", "accent", *SIGNS), ("page", "frame")):
         assert contrast(colours[role], colours[page]) >= 4.5, (role, page)
     for edge in (f"{p}.edge" for p in Pattern):  # borders: 3 is asked of what is no text
         assert contrast(colours[edge], colours[edge.removesuffix(".edge")]) >= 3, edge
@@ -43,6 +43,13 @@ def test_patterns_differ_in_more_than_colour() -> None:
     cues = [cue(p) for p in Pattern]
     assert len({c.letter for c in cues}) == len(cues)
     assert len({(c.dash, c.width, c.radius) for c in cues}) == len(cues)
+
+
+def test_changes_differ_in_more_than_colour() -> None:
+    assert len({sign.letter for sign in SIGNS.values()}) == len(SIGNS)
+    assert len({(sign.dash, sign.rings) for sign in SIGNS.values()}) == len(SIGNS)
+    for colours in (LIGHT, DARK):
+        assert len({colours[kind] for kind in SIGNS}) == len(SIGNS)
 
 
 def test_themes_have_the_same_roles() -> None:

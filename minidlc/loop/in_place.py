@@ -1,0 +1,102 @@
+"""Which results may lie where an input lies: each element is read only to write its successor.
+
+    for i in serial(0, 4):
+        y[i] = x[i] * 2 + b[0]      # in_place(fn) == {"y": ("x",)}: y may take the place of x
+    for i in serial(0, 4):
+        y[i] = x[3 - i]             # {}: a flip would read what it has written (y[2] = x[1] = y[1])
+
+Equal positions are asked for, not equal shapes. Reads statements, writes nothing. Codegen promises
+LLVM that no other two parameters overlap, lowering puts such results on inputs that nobody reads
+again. Treated in course chapter 05_backend_opt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Param, Stmt, Store, values
+from minidlc.loop.regions import loads
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A store, how often it runs (None: not known), and the loads of its statement."""
+
+    store: Store
+    times: int | None
+
+
+def in_place(fn: LoopFunction) -> dict[str, tuple[str, ...]]:
+    """Result -> the inputs whose place it may take, one of them at a time.
+
+    The loops must write every element of their results, as those of a schedule do. Then as many
+    stores as there are elements means that each is stored once: nobody sees a value half done.
+    """
+    sites, tested = list(_sites(fn.body, 1)), set(_tested(fn.body))
+    written = {site.store.buffer for site in sites}
+    read = tested | {e.buffer for site in sites for v in values(site.store) for e in loads(v)}
+    found: dict[str, tuple[str, ...]] = {}
+    for result in fn.params:
+        mine = [site for site in sites if site.store.buffer == result.name]
+        if result.name in read or _count(mine) != math.prod(result.type.dims):
+            continue
+        fits = (p for p in fn.params if p.name not in written | tested and _same_bytes(p, result))
+        inputs = tuple(p.name for p in fits if _only_before(p.name, result.name, sites))
+        if inputs:
+            found[result.name] = inputs
+    return found
+
+
+def _same_bytes(x: Param, y: Param) -> bool:
+    return x.type.dims == y.type.dims and x.type.dtype.itemsize == y.type.dtype.itemsize
+
+
+def _count(sites: list[_Site]) -> int | None:
+    """How many stores run in all."""
+    times = [site.times for site in sites]
+    return None if None in times else sum(t for t in times if t is not None)
+
+
+def _only_before(x: str, y: str, sites: list[_Site]) -> bool:
+    """True if `x` is read in stores to `y` only, at the position that is stored."""
+    seen = False
+    for site in sites:
+        for load in (e for v in values(site.store) for e in loads(v) if e.buffer == x):
+            if site.store.buffer != y or load.index != site.store.index:
+                return False
+            seen = True
+    return seen
+
+
+def _sites(s: Stmt, times: int | None) -> Iterator[_Site]:
+    """Every store; under a test or in a loop whose extent varies nobody knows how often it runs."""
+    match s:
+        case Store():
+            yield _Site(s, times)
+        case For(extent=extent, body=body):
+            known = times is not None and extent.is_const
+            yield from _sites(body, times * extent.const if known and times is not None else None)
+        case Alloc(body=body):
+            yield from _sites(body, times)
+        case If(body=body):
+            yield from _sites(body, None)
+        case Block(stmts):
+            for child in stmts:
+                yield from _sites(child, times)
+
+
+def _tested(s: Stmt) -> Iterator[str]:
+    """Buffers that the tests of `if` read."""
+    match s:
+        case If(body=body):
+            yield from (e.buffer for v in values(s) for e in loads(v))
+            yield from _tested(body)
+        case For(body=body) | Alloc(body=body):
+            yield from _tested(body)
+        case Block(stmts):
+            for child in stmts:
+                yield from _tested(child)
+        case Store():
+            pass
