@@ -29,7 +29,7 @@ def faults(tmp_path, text):
 def test_a_manifest_is_read():
     toy = load(TOY)
     assert (toy.id, toy.version, toy.points) == ("toy", "1", 12)
-    assert toy.task("9.2").withheld == ("minidlc.transform.cse",)
+    assert toy.task("9.2").withheld == ("minidlc.transform.dataflow.cse",)
     assert [task.end_to_end for task in toy.tasks] == [False, False, True]
     with pytest.raises(KeyError):
         toy.task("9.4")

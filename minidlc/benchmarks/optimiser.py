@@ -28,7 +28,7 @@ import onnxruntime
 import minidlc as mc
 from minidlc.benchmarks.models import MODELS
 from minidlc.transform import Pipeline, Record, parse_pipeline
-from minidlc.transform.fusion_costs import graph_bytes, graph_flops
+from minidlc.transform.fusion.fusion_costs import graph_bytes, graph_flops
 
 Shapes = Mapping[str, tuple[int, ...]]
 TOKENS = ("input_ids", "attention_mask", "token_type_ids")

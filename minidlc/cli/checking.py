@@ -13,8 +13,8 @@ import typer
 
 from minidlc.cli.common import Model, Shapes, app, load, out
 from minidlc.support.errors import OptionError
-from minidlc.transform.check import findings
-from minidlc.transform.fact import Fact
+from minidlc.transform.dataflow.check import findings
+from minidlc.transform.dataflow.fact import Fact
 
 Ranges = Annotated[
     list[str] | None, typer.Option("--range", help="x=0,1 if every element of input x is in [0, 1]")

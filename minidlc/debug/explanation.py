@@ -22,7 +22,7 @@ from minidlc.levels import CompiledKernel
 from minidlc.support.arguments import expect
 from minidlc.support.locations import Loc, written
 from minidlc.transform import Pair, Record, Refusal, Rewrite
-from minidlc.transform.forms import expression
+from minidlc.transform.rules.forms import expression
 
 _Places = frozenset[Loc]
 

@@ -15,9 +15,9 @@ from minidlc.npu.plan import Layer, Plan, plan_of
 from minidlc.npu.run import Report, run
 from minidlc.npu.simulate import Event, RegionReport, simulate
 from minidlc.npu.table import back_end, back_end_of
-from minidlc.transform.dce import Dce
-from minidlc.transform.legalise import Legalise
-from minidlc.transform.partition import Partition
+from minidlc.transform.dataflow.dce import Dce
+from minidlc.transform.partition.legalise import Legalise
+from minidlc.transform.partition.partition import Partition
 
 NPU = back_end(Machine())
 

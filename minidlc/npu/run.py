@@ -23,7 +23,7 @@ from minidlc.npu.machine import Machine
 from minidlc.npu.plan import Plan, plan_of
 from minidlc.npu.simulate import RegionReport, simulate
 from minidlc.support.errors import CallError
-from minidlc.transform.partition import part_of
+from minidlc.transform.partition.partition import part_of
 
 Host = Callable[[Graph], Callable[..., Sequence[Array]]]
 

@@ -17,8 +17,8 @@ from typing import TypeAlias
 from minidlc.graph.graph import Constant, Node, tensor_type
 from minidlc.npu.machine import VIEWS, Machine
 from minidlc.npu.tiles import footprint, smallest_tile
-from minidlc.transform.backend import BackEnd, Takes, register_backend
-from minidlc.transform.legalise import integers, opened, sub_as_add
+from minidlc.transform.partition.backend import BackEnd, Takes, register_backend
+from minidlc.transform.partition.legalise import integers, opened, sub_as_add
 
 Check: TypeAlias = Callable[[Node], str | None]
 

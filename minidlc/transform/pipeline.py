@@ -31,22 +31,22 @@ from minidlc.support.errors import OptionError, ParseError, PassError, nearest
 from minidlc.support.options import convert, hints
 from minidlc.support.source import Source
 from minidlc.target import Target
-from minidlc.transform.canonicalize import Canonicalize, Recognise
-from minidlc.transform.cse import Cse
-from minidlc.transform.dce import Dce
+from minidlc.transform.block.fold_constants import FoldConstants
+from minidlc.transform.block.fold_conv_bn import FoldConvBn
+from minidlc.transform.block.hoist import Hoist
+from minidlc.transform.block.hoist_invariants import HoistInvariants
+from minidlc.transform.block.sink import Sink
+from minidlc.transform.dataflow.cse import Cse
+from minidlc.transform.dataflow.dce import Dce
 from minidlc.transform.decompose import Decompose
 from minidlc.transform.dump import Dump
-from minidlc.transform.eliminate_zero_size import EliminateZeroSize
 from minidlc.transform.failure import failure
-from minidlc.transform.fold_constants import FoldConstants
-from minidlc.transform.fold_conv_bn import FoldConvBn
-from minidlc.transform.fuse import Fuse
-from minidlc.transform.hoist import Hoist
-from minidlc.transform.hoist_invariants import HoistInvariants
-from minidlc.transform.layout import Layout
+from minidlc.transform.fusion.fuse import Fuse
+from minidlc.transform.layout.layout import Layout
 from minidlc.transform.log import Event, Pair, Refusal, Rewrite, collecting, limited
+from minidlc.transform.node.eliminate_zero_size import EliminateZeroSize
 from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class, registered_passes
-from minidlc.transform.sink import Sink
+from minidlc.transform.rules.canonicalize import Canonicalize, Recognise
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from math import prod
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, apply
-from minidlc.transform.fold_constants import FoldConstants
+from minidlc.transform.block.fold_constants import FoldConstants
 
 
 def reads_input(value):

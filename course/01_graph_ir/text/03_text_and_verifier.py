@@ -400,8 +400,8 @@ expected = np.array([mc.interpret(model, [digit])[0][0] for digit in digits])
 print(right, "of 40 digits right, as interpreted:", np.allclose(scores, expected, atol=1e-2))
 
 # %% [markdown]
-# The classifier was read by our parser, and our verifier looked at it eleven times: after the
-# import, before the passes and after each of the nine.
+# The classifier was read by our parser, and our verifier looked at it sixteen times: after the
+# import, before the passes and after each of the fourteen.
 #
 # ### A broken pass
 #

@@ -25,7 +25,7 @@ from minidlc.schedules import injective, tiles
 from minidlc.tests.codegen.helpers import WIDTHS
 from minidlc.tests.every_pass import alone
 from minidlc.tests.random_graphs import Case, case_of, cases
-from minidlc.transform import layout
+from minidlc.transform.layout import layout
 
 pytestmark = pytest.mark.llvm
 

@@ -28,7 +28,7 @@ from minidlc.npu.tiles import boxes, footprint, operand_box, part_of, taken
 from minidlc.support.errors import CallError, PassError
 from minidlc.tests.npu.models import random_conv, random_linear, small_cnn
 from minidlc.transform.decompose import Decompose
-from minidlc.transform.legalise import illegal
+from minidlc.transform.partition.legalise import illegal
 from minidlc.transform.pipeline import parse_pipeline
 
 pytestmark = pytest.mark.ch02

@@ -15,10 +15,10 @@ from minidlc.graph.graph import results_of
 from minidlc.ops.random_numbers import encrypt
 from minidlc.support.errors import CompileError, OnnxExportError, OnnxImportError, TypeRuleError
 from minidlc.tests.frontend.helpers import F, model, node
-from minidlc.transform.cse import Cse
-from minidlc.transform.dce import Dce
+from minidlc.transform.block.fold_constants import FoldConstants
+from minidlc.transform.dataflow.cse import Cse
+from minidlc.transform.dataflow.dce import Dce
 from minidlc.transform.draw_key import with_key
-from minidlc.transform.fold_constants import FoldConstants
 
 MANY = 1 << 16
 SQRT = math.sqrt(MANY)

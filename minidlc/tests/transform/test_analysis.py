@@ -18,8 +18,8 @@ from minidlc.support.errors import CompileError
 from minidlc.tests.random_graphs import Case, case_of, cases
 from minidlc.tests.transform.rule_cases import graph, hostile
 from minidlc.transform import Fact, Fuse, Pipeline, analyse, fact_of
-from minidlc.transform.fact import limits, numbers, of_array, top
-from minidlc.transform.transfers import TRANSFERS
+from minidlc.transform.dataflow.fact import limits, numbers, of_array, top
+from minidlc.transform.dataflow.transfers import TRANSFERS
 
 pytestmark = pytest.mark.ch02
 

@@ -12,7 +12,7 @@ from minidlc.graph import Graph, parse
 from minidlc.support.errors import OptionError
 from minidlc.tests.transform.rule_cases import graph
 from minidlc.transform import Fact
-from minidlc.transform.check import findings
+from minidlc.transform.dataflow.check import findings
 
 pytestmark = pytest.mark.ch02
 

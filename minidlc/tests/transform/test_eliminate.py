@@ -14,8 +14,8 @@ from minidlc.graph.op import OpKind, registered_ops
 from minidlc.support.errors import CallError
 from minidlc.tests.random_graphs import Case, cases
 from minidlc.transform import Dce, collecting, parse_pipeline
-from minidlc.transform.eliminate_noops import EliminateNoops, noop_rules
-from minidlc.transform.eliminate_zero_size import EliminateZeroSize
+from minidlc.transform.node.eliminate_noops import EliminateNoops, noop_rules
+from minidlc.transform.node.eliminate_zero_size import EliminateZeroSize
 
 pytestmark = pytest.mark.ch02
 

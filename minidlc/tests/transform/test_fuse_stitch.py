@@ -14,7 +14,7 @@ from minidlc.graph import Fused, Graph, Node, interpret, parse, verify, weights_
 from minidlc.tests.graph.graphs import feeds, graphs
 from minidlc.tests.transform.row_graphs import arrays_for, row_graph
 from minidlc.transform import Fuse, Pair, collecting
-from minidlc.transform.fusion_costs import graph_flops
+from minidlc.transform.fusion.fusion_costs import graph_flops
 
 pytestmark = pytest.mark.ch02
 

@@ -10,8 +10,8 @@ import minidlc.ops  # noqa: F401
 from minidlc.graph import Fused, Graph, interpret, parse, verify, weights_of
 from minidlc.tests.graph.graphs import feeds, graphs
 from minidlc.transform import Fuse, Pair, Pipeline, collecting
-from minidlc.transform.fuse_xla import FLOPS_PER_BYTE
-from minidlc.transform.fusion_costs import graph_bytes, graph_flops
+from minidlc.transform.fusion.fuse_xla import FLOPS_PER_BYTE
+from minidlc.transform.fusion.fusion_costs import graph_bytes, graph_flops
 
 pytestmark = pytest.mark.ch02
 

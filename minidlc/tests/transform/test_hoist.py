@@ -12,7 +12,7 @@ from minidlc.graph import Constant, Graph, Input, apply, getitem, interpret, par
 from minidlc.support.errors import CallError
 from minidlc.tests.random_graphs import Case, cases
 from minidlc.transform import collecting, parse_pipeline
-from minidlc.transform.hoist import Hoist
+from minidlc.transform.block.hoist import Hoist
 
 pytestmark = pytest.mark.ch02
 

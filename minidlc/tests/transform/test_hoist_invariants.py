@@ -12,7 +12,7 @@ from minidlc.expr.types import bool_, f32, i64
 from minidlc.graph import Constant, Graph, Input, apply, getitem, interpret, verify
 from minidlc.support.locations import steps
 from minidlc.transform import Decompose, collecting, parse_pipeline
-from minidlc.transform.hoist_invariants import HoistInvariants
+from minidlc.transform.block.hoist_invariants import HoistInvariants
 
 pytestmark = pytest.mark.ch02
 

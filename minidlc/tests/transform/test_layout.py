@@ -12,7 +12,8 @@ import minidlc as mc
 from minidlc.expr.types import dtype
 from minidlc.graph import Graph, interpret, parse, verify, weights_of
 from minidlc.support.errors import OptionError
-from minidlc.transform import Layout, Pipeline, Refusal, Rewrite, collecting, layout, parse_pipeline
+from minidlc.transform import Layout, Pipeline, Refusal, Rewrite, collecting, parse_pipeline
+from minidlc.transform.layout import layout
 
 pytestmark = pytest.mark.ch02
 

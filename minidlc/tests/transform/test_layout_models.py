@@ -21,7 +21,8 @@ from minidlc.tests.transform.test_layout import (
     no_moves,
     weights,
 )
-from minidlc.transform import Layout, Pipeline, layout
+from minidlc.transform import Layout, Pipeline
+from minidlc.transform.layout import layout
 
 pytestmark = pytest.mark.ch02
 

@@ -15,7 +15,8 @@ import minidlc as mc
 from minidlc.graph import Graph, interpret
 from minidlc.tests.transform.test_layout import arrays_for, weights
 from minidlc.tests.transform.test_layout_models import ops_of
-from minidlc.transform import Layout, Pipeline, layout, parse_pipeline
+from minidlc.transform import Layout, Pipeline, parse_pipeline
+from minidlc.transform.layout import layout
 
 pytestmark = pytest.mark.ch02
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)  # what a transpose makes

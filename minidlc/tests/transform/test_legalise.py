@@ -8,9 +8,16 @@ import pytest
 from minidlc.expr.types import f32, i32, u8
 from minidlc.graph import Constant, Graph, Input, apply, interpret, verify
 from minidlc.support.errors import PassError
-from minidlc.transform.backend import BackEnd, Form, Takes, register_backend, unregister_backend
-from minidlc.transform.dce import Dce
-from minidlc.transform.legalise import (
+from minidlc.transform.dataflow.dce import Dce
+from minidlc.transform.log import Refusal, collecting
+from minidlc.transform.partition.backend import (
+    BackEnd,
+    Form,
+    Takes,
+    register_backend,
+    unregister_backend,
+)
+from minidlc.transform.partition.legalise import (
     Legalise,
     clip_as_bounds,
     conv1x1_as_matmul,
@@ -19,7 +26,6 @@ from minidlc.transform.legalise import (
     opened,
     sub_as_add,
 )
-from minidlc.transform.log import Refusal, collecting
 
 pytestmark = pytest.mark.ch02
 FORMS = (opened("gemm"), sub_as_add, clip_as_bounds, conv1x1_as_matmul, *integers)

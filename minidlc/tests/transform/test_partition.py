@@ -15,10 +15,16 @@ from minidlc.graph.op import registered_ops
 from minidlc.graph.text import weights_of
 from minidlc.support.errors import PassError
 from minidlc.tests.random_graphs import case_of
-from minidlc.transform.backend import BackEnd, Chain, Takes, register_backend, unregister_backend
 from minidlc.transform.decompose import Decompose
 from minidlc.transform.log import Refusal, Rewrite, collecting
-from minidlc.transform.partition import Partition, find_regions
+from minidlc.transform.partition.backend import (
+    BackEnd,
+    Chain,
+    Takes,
+    register_backend,
+    unregister_backend,
+)
+from minidlc.transform.partition.partition import Partition, find_regions
 from minidlc.transform.pipeline import parse_pipeline
 
 pytestmark = pytest.mark.ch02

@@ -19,7 +19,7 @@ from minidlc.graph import Graph, Node, interpret, verify
 from minidlc.ops import samples
 from minidlc.tests.transform.rule_cases import hostile
 from minidlc.transform import Pipeline, Recognise, collecting, rules_of
-from minidlc.transform.fact import of_array
+from minidlc.transform.dataflow.fact import of_array
 
 pytestmark = pytest.mark.ch02
 

@@ -17,7 +17,7 @@ from minidlc.ops.unary import Exp
 from minidlc.support.errors import OptionError
 from minidlc.tests.random_graphs import Case, cases
 from minidlc.transform import Refusal, Reorder, collecting, limited, parse_pipeline
-from minidlc.transform.reorder import Costs
+from minidlc.transform.dataflow.reorder import Costs
 
 pytestmark = pytest.mark.ch02
 LAYERS = parse("""

@@ -16,7 +16,7 @@ from minidlc.ops import functional
 from minidlc.support.errors import PassError
 from minidlc.tests.graph.graphs import graphs
 from minidlc.transform import Rule, collecting, limited, rewrite, rules_of
-from minidlc.transform.forms import Forms, Numbering, Step, expression
+from minidlc.transform.rules.forms import Forms, Numbering, Step, expression
 
 pytestmark = pytest.mark.ch02
 

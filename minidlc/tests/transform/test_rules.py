@@ -13,7 +13,7 @@ from minidlc.ops import functional
 from minidlc.support import extension
 from minidlc.support.errors import OptionError, PassError
 from minidlc.transform import Canonicalize, Rule, collecting, rewrite, rules_of
-from minidlc.transform.rules import near
+from minidlc.transform.rules.rules import near
 
 pytestmark = pytest.mark.ch02
 

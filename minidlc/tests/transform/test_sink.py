@@ -14,9 +14,9 @@ from minidlc.support.errors import OptionError
 from minidlc.support.locations import steps
 from minidlc.tests.random_graphs import Case, cases
 from minidlc.transform import Pipeline, collecting, parse_pipeline
-from minidlc.transform.hoist import Hoist
-from minidlc.transform.sink import Sink
-from minidlc.transform.sink_kinds import widens
+from minidlc.transform.block.hoist import Hoist
+from minidlc.transform.block.sink import Sink
+from minidlc.transform.block.sink_kinds import widens
 
 pytestmark = pytest.mark.ch02
 

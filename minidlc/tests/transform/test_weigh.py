@@ -6,7 +6,7 @@ import pytest
 
 from minidlc.expr.types import f16, f32, i64
 from minidlc.graph import Input, apply
-from minidlc.transform.weigh import SYMBOL, nbytes, operations_of, traffic
+from minidlc.transform.block.weigh import SYMBOL, nbytes, operations_of, traffic
 
 pytestmark = pytest.mark.ch02
 

@@ -26,7 +26,7 @@ from minidlc.tests.viz.graphs import (
     without_repeats,
 )
 from minidlc.transform import Cse, Dce, FoldConstants, Fuse, Pipeline, Record, Rule, rewrite
-from minidlc.transform.layout import Layout
+from minidlc.transform.layout.layout import Layout
 from minidlc.viz import changes
 from minidlc.viz.boxes import chart_of
 from minidlc.viz.changes import Shown

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Value
 from minidlc.ops import functional
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 Verdict: TypeAlias = "bool | str"  # True, or the reason against
 

@@ -23,7 +23,7 @@ from minidlc.transform.egraph.graph import EGraph
 from minidlc.transform.egraph.search import Match, matches, reverse
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rules import Rule, rules_of
+from minidlc.transform.rules.rules import Rule, rules_of
 
 REST = 5  # rounds, the first time
 

@@ -24,7 +24,7 @@ from minidlc.support.errors import PassError, TypeRuleError
 from minidlc.support.locations import Derived, written
 from minidlc.transform.egraph.graph import LEFT_OUT, EGraph, ENode
 from minidlc.transform.log import Refusal, report
-from minidlc.transform.rules import (
+from minidlc.transform.rules.rules import (
     COMMUTATIVE,
     Applied,
     Bindings,

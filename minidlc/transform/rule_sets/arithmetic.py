@@ -34,7 +34,7 @@ from minidlc.transform.rule_sets.conditions import (
     number,
     same_type,
 )
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 absolute = functional("abs")
 clip = functional("clip")

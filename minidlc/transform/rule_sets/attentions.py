@@ -24,7 +24,7 @@ from typing import Any
 from minidlc.graph.graph import Value, apply, getitem, tensor_type
 from minidlc.ops import functional
 from minidlc.transform.rule_sets.conditions import Verdict, both, number
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 isnan = functional("isnan")
 matmul = functional("matmul")

@@ -15,9 +15,9 @@ from __future__ import annotations
 from minidlc.expr.types import DType
 from minidlc.graph.graph import Value, tensor_type
 from minidlc.ops import functional
-from minidlc.transform.fact import limits
+from minidlc.transform.dataflow.fact import limits
 from minidlc.transform.rule_sets.conditions import Verdict
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 cast = functional("cast")
 

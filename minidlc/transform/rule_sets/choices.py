@@ -27,7 +27,7 @@ from minidlc.transform.rule_sets.conditions import (
     same_type,
     what_is_known,
 )
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 equal = functional("equal")
 logical_and = functional("logical_and")

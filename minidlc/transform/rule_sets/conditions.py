@@ -19,7 +19,7 @@ import numpy as np
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Node, Value, apply, tensor_type
 from minidlc.support.locations import Derived
-from minidlc.transform.fact import Fact
+from minidlc.transform.dataflow.fact import Fact
 
 Verdict: TypeAlias = "bool | str"  # True, or the reason against
 Facts: TypeAlias = Callable[[Value], Fact]

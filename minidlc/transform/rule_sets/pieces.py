@@ -19,7 +19,7 @@ from minidlc.graph.graph import Node, Value, tensor_type
 from minidlc.ops import functional
 from minidlc.ops.slicing import INT64, Cut, Slice
 from minidlc.transform.rule_sets.conditions import Verdict
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 concat = functional("concat")
 conv = functional("conv")

@@ -22,9 +22,9 @@ import numpy as np
 from minidlc.expr.types import DType, f32
 from minidlc.graph.graph import Constant, Node, Value, apply, tensor_type
 from minidlc.ops import functional
-from minidlc.transform.fact import limits, of_array
+from minidlc.transform.dataflow.fact import limits, of_array
 from minidlc.transform.rule_sets.conditions import Verdict, number, same_type
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 dequantize = functional("dequantize_linear")
 quantize = functional("quantize_linear")

@@ -31,7 +31,7 @@ from minidlc.transform.rule_sets.conditions import (
     number,
     same_type,
 )
-from minidlc.transform.rules import Rule, near, rule_set
+from minidlc.transform.rules.rules import Rule, near, rule_set
 
 clip = functional("clip")
 erf = functional("erf")

@@ -16,7 +16,7 @@ from typing import Any
 from minidlc.graph.graph import Node, Value, tensor_type
 from minidlc.ops import functional
 from minidlc.transform.rule_sets.conditions import Verdict, both, is_static, same_type, to_shape
-from minidlc.transform.rules import Rule, rule_set
+from minidlc.transform.rules.rules import Rule, rule_set
 
 expand = functional("expand")
 flatten = functional("flatten")

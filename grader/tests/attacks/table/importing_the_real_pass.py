@@ -1,7 +1,7 @@
 # task: 9.3
 # deserves: 0
 # status: error
-from minidlc.transform.cse import Cse
+from minidlc.transform.dataflow.cse import Cse
 
 
 def merge(graph):

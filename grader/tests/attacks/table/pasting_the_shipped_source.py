@@ -2,7 +2,7 @@
 # deserves: 0
 import inspect
 
-from minidlc.transform import cse
+from minidlc.transform.dataflow import cse
 
 
 def merge(graph):

@@ -28,11 +28,11 @@ from minidlc.ops.movement import Transpose
 from minidlc.ops.reduction import AlongAxis
 from minidlc.ops.slicing import Slice
 from minidlc.support.locations import Derived
-from minidlc.transform.hoist_branches import without_common_work
+from minidlc.transform.block.hoist_branches import without_common_work
+from minidlc.transform.block.weigh import traffic
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import live_nodes, nodes_made, with_inputs
-from minidlc.transform.weigh import traffic
 
 Made: TypeAlias = "Node | str"  # the source on smaller inputs; or the reason why not
 # what stands for an operand of the source: the operand, less of it, or the reason why not

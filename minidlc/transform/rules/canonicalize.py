@@ -16,7 +16,6 @@ from functools import cache
 
 from minidlc.graph.graph import Graph
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rewriter import rewrite
 from minidlc.transform.rule_sets.arithmetic import arithmetic_rules, finite_rules
 from minidlc.transform.rule_sets.attentions import attention_rules
 from minidlc.transform.rule_sets.casts import cast_rules
@@ -25,7 +24,8 @@ from minidlc.transform.rule_sets.pieces import piece_rules
 from minidlc.transform.rule_sets.quantised import fast_quantised_rules, quantised_rules
 from minidlc.transform.rule_sets.recognition import recognised_rules
 from minidlc.transform.rule_sets.shapes import shape_rules
-from minidlc.transform.rules import Rule, rule_set, rules_of
+from minidlc.transform.rules.rewriter import rewrite
+from minidlc.transform.rules.rules import Rule, rule_set, rules_of
 
 
 @register_pass

@@ -22,8 +22,8 @@ from minidlc.graph.graph import Constant, Graph, Node, Value, tensor_type
 from minidlc.graph.op import Op
 from minidlc.support.errors import OptionError, nearest
 from minidlc.support.locations import Loc
-from minidlc.transform.analysis import Known, analyse
-from minidlc.transform.fact import Fact, largest, limits, numbers
+from minidlc.transform.dataflow.analysis import Known, analyse
+from minidlc.transform.dataflow.fact import Fact, largest, limits, numbers
 from minidlc.transform.rebuild import bodies_of, live_nodes
 
 

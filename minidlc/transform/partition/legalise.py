@@ -23,9 +23,9 @@ from minidlc.graph.graph import Constant, Graph, Node, Value, apply, located, te
 from minidlc.graph.op import OpKind
 from minidlc.support.errors import PassError
 from minidlc.support.locations import Derived
-from minidlc.transform.backend import BackEnd, Form, backend_of
 from minidlc.transform.expand import expand
 from minidlc.transform.log import Refusal, permitted, report
+from minidlc.transform.partition.backend import BackEnd, Form, backend_of
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import live_nodes
 

@@ -9,13 +9,13 @@ with, at any width and stride. Going from one layout to the other costs a pass o
 whole regions change, and only those that gain more than that:
 
 1. candidates: convolutions with constant weights, and ops that read such results only (elementwise
-   ops, pools, means over pixels, concatenations of whole blocks: transform/layout_ops.py);
+   ops, pools, means over pixels, concatenations of whole blocks: transform/layout/layout_ops.py);
 2. regions: candidates connected by images; each is weighed by counts, work gained against elements
    moved at its borders (`GAIN`, `MOVE`);
 3. every op of what is left is built again in blocks; weights are packed here and now.
 
 Channels are filled up with zeros. What ops make of the zeros does no harm until a convolution would
-sum over it: 0 * inf is NaN. There, zeros are put back (transform/layout_forms.py).
+sum over it: 0 * inf is NaN. There, zeros are put back (transform/layout/layout_forms.py).
 Sums run over blocks of channels, which is another order: precision="strict" leaves the pass out.
 Treated in course chapter 02_frontend_opt.
 """
@@ -31,8 +31,8 @@ from minidlc.ops.conv import Conv
 from minidlc.ops.elementwise import Elementwise
 from minidlc.ops.movement import Concat
 from minidlc.support.errors import OptionError
-from minidlc.transform.layout_forms import Forms
-from minidlc.transform.layout_ops import (
+from minidlc.transform.layout.layout_forms import Forms
+from minidlc.transform.layout.layout_ops import (
     WASTE,
     blocked_work,
     filled_up,

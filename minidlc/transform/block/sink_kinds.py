@@ -32,7 +32,7 @@ from minidlc.ops.resize import Resample
 from minidlc.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
 from minidlc.ops.slicing import DepthToSpace, Slice, SpaceToDepth, Tile
 from minidlc.support.locations import Derived
-from minidlc.transform.weigh import elements, nbytes, traffic
+from minidlc.transform.block.weigh import elements, nbytes, traffic
 
 S = TypeVar("S")
 

@@ -17,8 +17,8 @@ from typing import Any
 from minidlc.graph.graph import Node, tensor_type
 from minidlc.graph.op import OpKind
 from minidlc.graph.types import result_types
-from minidlc.transform.fact import Fact, largest, limits, settled, top, unit
-from minidlc.transform.transfers import TRANSFERS, add, product, register, times
+from minidlc.transform.dataflow.fact import Fact, largest, limits, settled, top, unit
+from minidlc.transform.dataflow.transfers import TRANSFERS, add, product, register, times
 
 # ---- conditions ----------------------------------------------------------------------------------
 

@@ -26,10 +26,10 @@ from minidlc.ops.movement import Expand, GetItem
 from minidlc.ops.scan_loop import Scan
 from minidlc.support.locations import Derived
 from minidlc.support.names import Names
+from minidlc.transform.block.weigh import nbytes
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import live_nodes, with_inputs
-from minidlc.transform.weigh import nbytes
 
 CHEAP = (Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE)
 

@@ -23,11 +23,11 @@ from typing import Any
 from minidlc.graph.graph import Graph, Node, Value, tensor_type
 from minidlc.ops import functional, rules
 from minidlc.ops.reduction import Max, Min, Reduction
-from minidlc.transform.canonicalize import canonical_rules
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rewriter import rewrite
 from minidlc.transform.rule_sets.conditions import Verdict, same_type
-from minidlc.transform.rules import Applied, Hole, Rule, rule_set, rules_of
+from minidlc.transform.rules.canonicalize import canonical_rules
+from minidlc.transform.rules.rewriter import rewrite
+from minidlc.transform.rules.rules import Applied, Hole, Rule, rule_set, rules_of
 
 bit_cast = functional("bit_cast")
 

@@ -29,7 +29,7 @@ from minidlc.graph.literals import write_attribute
 from minidlc.graph.structure import constant_key
 from minidlc.support import extension
 from minidlc.support.errors import OptionError, PassError, nearest
-from minidlc.transform.analysis import fact_of
+from minidlc.transform.dataflow.analysis import fact_of
 
 Bindings: TypeAlias = dict[str, Any]  # hole -> value or attribute
 

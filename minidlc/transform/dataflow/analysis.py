@@ -23,8 +23,8 @@ from minidlc.graph.graph import Constant, Graph, Input, Node, Value, tensor_type
 from minidlc.graph.types import TupleType
 from minidlc.ops.control_flow import If, Loop
 from minidlc.ops.movement import GetItem
-from minidlc.transform.fact import Fact, limits, of_array, top
-from minidlc.transform.transfers_rows import transfer
+from minidlc.transform.dataflow.fact import Fact, limits, of_array, top
+from minidlc.transform.dataflow.transfers_rows import transfer
 
 Known: TypeAlias = "Fact | tuple[Fact, ...]"  # a tuple where a node has several results
 ROUNDS = 3  # of a loop before its bounds are widened

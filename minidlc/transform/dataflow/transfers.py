@@ -19,7 +19,7 @@ from functools import partial, reduce
 from typing import TypeAlias
 
 from minidlc.graph.graph import Node, tensor_type
-from minidlc.transform.fact import Fact, limits, settled, top
+from minidlc.transform.dataflow.fact import Fact, limits, settled, top
 
 Transfer: TypeAlias = Callable[..., Fact]  # (node, *facts of its inputs, None if omitted)
 

@@ -24,8 +24,8 @@ from minidlc.graph.structure import constant_key, op_key
 from minidlc.ops.normalization import LayerNorm, RmsNorm
 from minidlc.ops.reduction import LogSoftmax, Softmax
 from minidlc.support.locations import Derived
-from minidlc.transform.cse import Cse
-from minidlc.transform.fuse import Fuse
+from minidlc.transform.dataflow.cse import Cse
+from minidlc.transform.fusion.fuse import Fuse
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import nodes_made, regraph, with_inputs

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.op import Pattern
-from minidlc.transform.fusion_costs import is_free, nbytes, operations
-from minidlc.transform.fusion_groups import repeats
-from minidlc.transform.fusion_plan import ANCHORS, LIGHT, FusionPlan, Kernel, not_fusable
+from minidlc.transform.fusion.fusion_costs import is_free, nbytes, operations
+from minidlc.transform.fusion.fusion_groups import repeats
+from minidlc.transform.fusion.fusion_plan import ANCHORS, LIGHT, FusionPlan, Kernel, not_fusable
 from minidlc.transform.log import Pair
 
 FLOPS_PER_BYTE = 4  # of a core: 16 lanes x 2 at 3 GHz against about 20 GB/s, functions dearer

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from minidlc.graph.graph import Graph
 from minidlc.support.errors import PassError, nearest
-from minidlc.transform.fuse_stitch import stitch_plan
-from minidlc.transform.fuse_xla import xla_plan
-from minidlc.transform.fusion_groups import find_groups
-from minidlc.transform.fusion_plan import FusionPlan, with_kernels
+from minidlc.transform.fusion.fuse_stitch import stitch_plan
+from minidlc.transform.fusion.fuse_xla import xla_plan
+from minidlc.transform.fusion.fusion_groups import find_groups
+from minidlc.transform.fusion.fusion_plan import FusionPlan, with_kernels
 from minidlc.transform.log import report
 from minidlc.transform.pass_ import Pass, register_pass
 

@@ -32,9 +32,9 @@ from minidlc.graph.op import Pattern
 from minidlc.ops import rules
 from minidlc.ops.normalization import LayerNorm, RmsNorm
 from minidlc.ops.reduction import AlongAxis, Reduction
-from minidlc.transform.fusion_costs import nbytes
-from minidlc.transform.fusion_groups import find_groups
-from minidlc.transform.fusion_plan import ANCHORS, LIGHT, FusionPlan, Kernel, not_fusable
+from minidlc.transform.fusion.fusion_costs import nbytes
+from minidlc.transform.fusion.fusion_groups import find_groups
+from minidlc.transform.fusion.fusion_plan import ANCHORS, LIGHT, FusionPlan, Kernel, not_fusable
 from minidlc.transform.log import Pair
 
 MAX_RESULTS = 4  # arrays written side by side: more, and they push each other out of the cache

@@ -3,8 +3,8 @@
     t = transpose(x, perm=NHWC); y = relu(t); z = transpose(y, perm=NCHW)      ->      z = relu(x)
 
 Models exported from a framework with channels last have such pairs around every convolution. The
-pass sinks one kind of movement at a time (transform/sink_kinds.py): casts to a wider type (what
-moves after them, moves less), transposes, reshapes. For each kind:
+pass sinks one kind of movement at a time (sink_kinds.py): casts to a wider type (what moves after
+them, moves less), transposes, reshapes. For each kind:
 
 1. down: a value may be left as it is *there*, before the movement, while every op can take it so;
    other operands must be free to have so (constants, axes of size 1, a transpose that is in the
@@ -28,10 +28,10 @@ from typing import Any
 from minidlc.graph.graph import Graph, Node, Value, build
 from minidlc.support.errors import OptionError, nearest
 from minidlc.support.locations import Derived
+from minidlc.transform.block.sink_kinds import KINDS, Carried, Cost, Kind
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import live_nodes, with_inputs
-from minidlc.transform.sink_kinds import KINDS, Carried, Cost, Kind
 
 
 @register_pass

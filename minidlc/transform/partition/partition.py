@@ -21,8 +21,8 @@ from minidlc.graph.region import Region
 from minidlc.graph.structure import constant_key
 from minidlc.support.locations import Derived, written
 from minidlc.support.names import Names, identifier
-from minidlc.transform.backend import BackEnd, backend_of
 from minidlc.transform.log import Refusal, permitted, report
+from minidlc.transform.partition.backend import BackEnd, backend_of
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import regraph, with_inputs
 

@@ -24,10 +24,10 @@ import numpy as np
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
 from minidlc.support.errors import PassError
 from minidlc.support.locations import Derived, written
-from minidlc.transform.forms import Forms, Numbering, Step, without_end
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.rebuild import live_nodes, nodes_made, with_inputs
-from minidlc.transform.rules import Bindings, Rule, call, inner_nodes
+from minidlc.transform.rules.forms import Forms, Numbering, Step, without_end
+from minidlc.transform.rules.rules import Bindings, Rule, call, inner_nodes
 
 MAX_AT_ONE_NODE = 100  # rewrites one after the other in one place: more is growth without end
 MAX_SWEEPS = 100

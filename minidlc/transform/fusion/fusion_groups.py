@@ -5,8 +5,8 @@
     [str(p) for p in groups.pairs()]                # ['mm -> h: fused: … (4,096 bytes saved …)', …]
 
 T. Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", OSDI 2018.
-Reads a graph, changes nothing; transform/fusion_plan.py makes the `fused` nodes. Treated in course
-chapter 02_frontend_opt.
+Reads a graph, changes nothing; fusion_plan.py makes the `fused` nodes. Treated in course chapter
+02_frontend_opt.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Graph, Node, Value
 from minidlc.graph.op import Pattern
-from minidlc.transform.fusion_costs import nbytes, operations
-from minidlc.transform.fusion_plan import ANCHORS, LIGHT, FusionPlan, Kernel, not_fusable
+from minidlc.transform.fusion.fusion_costs import nbytes, operations
+from minidlc.transform.fusion.fusion_plan import ANCHORS, LIGHT, FusionPlan, Kernel, not_fusable
 from minidlc.transform.log import Pair
 
 

@@ -25,7 +25,13 @@ from minidlc.ops.elementwise import Elementwise
 from minidlc.ops.movement import Concat
 from minidlc.ops.shape import Reshape
 from minidlc.support.locations import Derived
-from minidlc.transform.layout_ops import filled_up, in_blocks, is_depthwise, is_stem, shape_of
+from minidlc.transform.layout.layout_ops import (
+    filled_up,
+    in_blocks,
+    is_depthwise,
+    is_stem,
+    shape_of,
+)
 from minidlc.transform.log import Rewrite, report
 from minidlc.transform.rebuild import regraph, with_inputs
 
