@@ -62,12 +62,12 @@ def compile(
     `shapes` gives symbolic dims by name, or whole shapes by input name. Where sizes stay open, or
     the value of an input decides them, each new signature is compiled at its first call, at most
     `max_specializations` of them. `threads`: cores a call may use (default: all). `opt_level`: 0 =
-    mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = +
-    recognise, fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict", "default" or
-    "fast" (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a Pipeline, or
-    text such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds arena and
-    constants together, and outputs. `cache=False` neither reads nor writes code on disk: by default
-    a model that was compiled before starts without being compiled (origin.py says when).
+    mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = + those that
+    move and recognise ops, fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict",
+    "default" or "fast" (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a
+    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds
+    arena and constants together, and outputs. `cache=False` neither reads nor writes code on disk:
+    by default a model that was compiled before starts without being compiled (origin.py says when).
     MINIDLC_JOBS processes compile, one for each core unless that is set (codegen/crew.py). Raises
     CompileError for a model or an option that does not fit.
     """

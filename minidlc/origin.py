@@ -65,8 +65,15 @@ def _name(step: Pass) -> str | None:
     """A pass with its options; None if it is not the compiler's, or an option has no plain name."""
     cls = type(step)
     options = {f.name: getattr(step, f.name) for f in fields(step)}
-    plain = all(type(value) in (int, str, bool, float, type(None)) for value in options.values())
+    plain = all(map(_is_plain, options.values()))
     return f"{cls.__module__}.{cls.__qualname__} {options}" if plain and _is_own(cls) else None
+
+
+def _is_plain(option: object) -> bool:
+    """True for what its text says completely."""
+    if isinstance(option, tuple):
+        return all(map(_is_plain, option))  # pyright: ignore[reportUnknownArgumentType]
+    return type(option) in (int, str, bool, float, type(None))
 
 
 def _is_own(part: object) -> bool:
