@@ -99,7 +99,7 @@ def test_a_counted_loop_stacks_results(trips):
     exe = run(g, *data)
     (_, stack) = exe(*data)
     assert stack.shape == (trips, 3, 7)
-    assert f"repeat {trips} times" in str(exe.report())
+    assert (f"repeat {trips} times" in str(exe.report())) == (trips > 0)  # none: a constant
 
 
 def test_results_of_a_loop_are_read_by_later_kernels():

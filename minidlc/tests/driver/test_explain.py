@@ -27,7 +27,7 @@ def test_an_op_that_was_folded_into_another(exe: mc.Executable) -> None:
     assert line.startswith("Plus112_Output_0: f32[1, 16, 14, 14] = add(")
     assert line.endswith("12,544 bytes")
     fold = found.of("fold_conv_bn")
-    assert fold[0] == "fold add into conv at Convolution110_Output_0: done"
+    assert fold[0] == "fold add into conv at Plus112_Output_0: done"
     assert fold[1].startswith("now: Plus112_Output_0: f32[1, 16, 14, 14] = conv(")
     assert "conv in blocks at Plus112_Output_0: done" in found.of("layout")
     assert any("Plus112_Output_0 -> ReLU114_Output_0: fused" in line for line in found.of("fuse"))

@@ -23,15 +23,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from minidlc.graph.graph import Graph, Node, Value, build
 from minidlc.support.errors import OptionError, nearest
-from minidlc.support.locations import Derived
+from minidlc.support.locations import Derived, FileLoc, OnnxLoc, PyLoc, written
 from minidlc.transform.block.sink_kinds import KINDS, Carried, Cost, Kind
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import live_nodes, with_inputs
+
+Places: TypeAlias = tuple[FileLoc | OnnxLoc | PyLoc, ...]
 
 
 @register_pass
@@ -186,6 +188,7 @@ class _Rebuilt:
     there: dict[Value, Value] = field(default_factory=dict[Value, Value])  # before the movement
     moved: dict[Value, Value] = field(default_factory=dict[Value, Value])  # as in the old graph
     entered: dict[tuple[Value, Any], Value] = field(default_factory=dict[tuple[Value, Any], Value])
+    places: dict[Value, Places] = field(default_factory=dict[Value, Places])  # of the movements
 
     def graph(self) -> Graph:
         """All nodes in their order; what had to be moved, where it is first read."""
@@ -195,11 +198,14 @@ class _Rebuilt:
                 self.moved[node] = self._untouched(node)
             elif node in self.plan.carried:
                 self.there[node] = self._place(self._carried(node))
+                read = (self.places.get(v, ()) for v in node.inputs if v is not None)
+                self.places[node] = tuple(dict.fromkeys(p for places in read for p in places))
             else:
                 source = node.inputs[0]
                 assert source is not None, "a movement moves its first input"
                 there = self.there.get(source)
                 self.there[node] = self._moved(source) if there is None else there
+                self.places[node] = (*self.places.get(source, ()), *written(node.loc))
         outputs = tuple(map(self._moved, old.outputs))
         return replace(old, nodes=live_nodes(self.nodes, outputs), outputs=outputs)
 
@@ -244,7 +250,10 @@ class _Rebuilt:
             if there is None:
                 return self.moved.setdefault(value, value)  # an input or a constant
             made = self.plan.kind.done(value, there, self.plan.state[value])
-            self.moved[value] = made if made is there else self._place(made)
+            if made is not there and isinstance(made, Node):
+                loc = Derived("sink", value.loc, self.places.get(value, ()))
+                made = self._place(replace(made, loc=loc))
+            self.moved[value] = made
         return self.moved[value]
 
     def _place(self, value: Any) -> Any:
