@@ -49,6 +49,11 @@ class Pass(ABC):
         if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
             text = f"pass {self.name!r}: limit must be a number of rewrites, got {self.limit!r}"
             raise OptionError(text, hint="0 for none, None for all", code="MDLC1042")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if type(value) is int and value < 0:
+                text = f"pass {self.name!r}: {option.name} must be at least 0, got {value}"
+                raise OptionError(text, code="MDLC1015")
 
     @abstractmethod
     def run(self, graph: Graph) -> Graph:

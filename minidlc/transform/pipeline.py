@@ -258,6 +258,8 @@ def _run_one(
             verify(after)
             if step.limit is None:
                 _check_properties(step.ensures, after, "ensures")
+        except OptionError:
+            raise  # of this pass, which says so itself
         except Exception as e:
             error = failure(step, graph, earlier, e, reproducer)
             error.done = tuple(count.done)

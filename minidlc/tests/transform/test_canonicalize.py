@@ -301,3 +301,19 @@ def f(x: f32["N", 4]):
     assert calls(Canonicalize()(g)) == "flatten(x)"
     pair = graph('x: f32["N", 4] | a = unsqueeze(x, axes=(0,)); y = squeeze(a, axes=(0,))')
     assert calls(Canonicalize()(pair)) == "x"
+
+
+@pytest.mark.parametrize("element", ["u8", "u16", "u32", "u64"])
+def test_neg_wraps_where_there_is_no_sign(element: str) -> None:
+    g = parse(f"def f(x: {element}[3]):\n    n = neg(x)\n    y = abs(n)\n    return y\n")
+    x = np.array([1, 2, 200], g.inputs[0].type.dtype.numpy)
+    (got,), (want,) = interpret(Canonicalize("fast")(g), [x]), interpret(g, [x])
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("element", ["i8", "i32", "i64", "u8"])
+def test_an_integer_divided_by_itself_may_be_0_by_0(element: str) -> None:
+    g = parse(f"def f(x: {element}[3]):\n    y = div(x, x)\n    return y\n")
+    x = np.array([0, 1, 2], g.inputs[0].type.dtype.numpy)
+    (got,), (want,) = interpret(Canonicalize("fast")(g), [x]), interpret(g, [x])
+    np.testing.assert_array_equal(got, want)

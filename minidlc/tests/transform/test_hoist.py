@@ -347,3 +347,28 @@ def test_a_constant_is_cut_now():
     w = Constant("w", np.arange(48, dtype=np.float32).reshape(8, 6))
     after = hoisted(lambda x: first(x + w), x=f32[8, 6])
     assert [c.array.shape for c in after.constants] == [(2, 6)]
+
+
+def test_work_that_one_branch_does_twice_goes_out_once() -> None:
+    """A tester's find: the second `exp` took the place of the first, which `a` reads."""
+    g = parse("""\
+def g(x: f32[4], p: bool[()]):
+    def yes(x: f32[4]):
+        s = exp(x)
+        a = abs(s)
+        t = exp(x)
+        b = add(a, t)
+        return b
+    def no(x: f32[4]):
+        s = exp(x)
+        a = abs(s)
+        return a
+    y = if_(p, x, then_branch=yes, else_branch=no)
+    return y
+""")
+    after, _ = parse_pipeline("hoist").run(g)
+    assert [n.op.name for n in after.nodes] == ["exp", "abs", "if_"]
+    x = np.array([-1, 0, 1, 2], np.float32)
+    for p in (True, False):
+        (got,), (want,) = interpret(after, [x, np.array(p)]), interpret(g, [x, np.array(p)])
+        np.testing.assert_array_equal(got, want)

@@ -357,3 +357,21 @@ def test_the_message_of_a_large_graph_is_cut() -> None:
 def test_rules_of_lists_the_set() -> None:
     assert len(rules_of("canonicalize")) > 20
     assert Constant("c", np.zeros(2, np.float32)).type == f32[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("layout{block=0}", "block must be at least 1"),
+        ("fuse{max_ops=-3}", "max_ops must be at least 0, got -3"),
+        ("fold_constants{max_bytes=-1}", "max_bytes must be at least 0"),
+        ("saturate{max_nodes=-1}", "max_nodes must be at least 0"),
+        ('sink{kinds=("nope",)}', "unknown kind 'nope'"),
+        ('canonicalize{rules="nope"}', "unknown rule set 'nope'"),
+    ],
+)
+def test_an_option_that_no_pass_can_take_is_the_askers_fault(text: str, part: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Pipeline((*Pipeline.default(0).passes, *parse_pipeline(text).passes)).run(G)
+    assert part in str(caught.value)
+    assert "last good graph" not in str(caught.value)

@@ -50,8 +50,8 @@ def _split(node: Node, op: If, before: list[Node]) -> Node:
     }
     moved: dict[int, Node] = {}
     for n in common:
-        if not all(_is_outside(v, yes, outside) for v in n.inputs):
-            continue  # what it reads may not go
+        if yes[n] in moved or not all(_is_outside(v, yes, outside) for v in n.inputs):
+            continue  # its twin went already, or what it reads may not go
         if permitted("out of both branches", n.name, n.loc):
             new = {v: outside[yes[v]] for v in n.inputs if v is not None and yes[v] in outside}
             made = replace(with_inputs(n, new), loc=Derived("hoist", n.loc))

@@ -53,6 +53,7 @@ class Fuse(Pass):
     style: str = "tvm"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.style not in STYLES:
             notes = (f"styles: {', '.join(STYLES)}",)
             text, hint = f"fuse: no style {self.style!r}", nearest(self.style, STYLES)

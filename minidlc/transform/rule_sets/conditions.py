@@ -64,6 +64,12 @@ def is_float(x: Value) -> Verdict:
     return tensor_type(x).dtype.is_float or "its elements are no floats"
 
 
+def is_signed(x: Value) -> Verdict:
+    """Elements of x have a sign: of the others neg wraps around, and abs does nothing."""
+    element = tensor_type(x).dtype
+    return element.is_float or element.name.startswith("i") or f"{element} has no sign"
+
+
 def is_static(root: Node) -> Verdict:
     """The shape of the result is known, so that an attribute or a constant can have it."""
     known = isinstance(root.type, TensorType) and root.type.is_static
