@@ -55,9 +55,19 @@ def stored(path: Path) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     return feeds, [a for name, a in parts.items() if name.startswith("out::")]
 
 
+LARGE = ("ppocr_v4_det", "ppocr_v4_rec", "minilm_int8w")  # a minute each, no pass, a busy machine
+
+
+def real_cases():
+    for name in REAL:
+        for passes in PASSES:
+            slow = name in LARGE and PASSES[passes] is not None
+            marks = [pytest.mark.slow] if slow else []
+            yield pytest.param(name, PASSES[passes], marks=marks, id=f"{name}, {passes}")
+
+
 @needs_models
-@pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("pipeline", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize(("name", "pipeline"), real_cases())
 def test_a_real_model(name, pipeline):
     folder = Path(FOLDER)
     cases = sorted((folder / "expected").glob(f"{name}.case*.npz"))
