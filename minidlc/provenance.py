@@ -330,7 +330,7 @@ class Provenance:
         text = f"no node {name!r} in {self.source.name}"
         notes = ["what is known at import, and what no output needs, is not in the graph"]
         known = dict.fromkeys([*named, *(v.name for v in _values_of(self.source))])
-        hint = nearest(name, known)
+        hint = nearest(name, known, most=5)
         raise OptionError(text, loc=caller(), notes=notes, hint=hint, code="MDLC1031")
 
     def _values(self, graph: Graph, wanted: set[Place]) -> Iterator[str]:

@@ -23,7 +23,8 @@ import minidlc.npu  # pyright: ignore[reportUnusedImport]  passes may name its b
 from minidlc.debug.answers import feeds_for, prepared
 from minidlc.expr.types import Array
 from minidlc.graph import Graph, Input, load_text
-from minidlc.sources import open_source
+from minidlc.graph.substitute import substitute
+from minidlc.sources import GraphSource, Sizes, Source, is_static, open_source
 from minidlc.support.errors import OptionError
 from minidlc.template import Template
 
@@ -53,10 +54,30 @@ Passes = Annotated[str | None, typer.Option("--passes", help='such as "canonical
 def load(model: Path, shape: list[str] | None) -> Graph:
     """The graph of a model file, not optimised."""
     if model.suffix == ".dlc":
-        if shape:
-            raise OptionError("--shape: a graph text has its shapes", code="MDLC1008")
-        return load_text(model)
+        return graph_text(model, shape)
     return mc.load_onnx(model, shapes=shapes_of(shape))
+
+
+def graph_text(model: Path, shape: list[str] | None) -> Graph:
+    """The graph of a text, its symbols replaced by the sizes given.
+
+    Raises OptionError (MDLC1008) where the text has no symbols.
+    """
+    source = GraphSource(load_text(model))
+    sizes = shapes_of(shape)
+    if sizes is None:
+        return source.symbolic
+    if is_static(source):
+        text = f"--shape: all sizes of {source.name} are known"
+        raise OptionError(text, hint="leave it out", code="MDLC1008")
+    return substitute(source.symbolic, Sizes.of(source, sizes).sizes)
+
+
+def check_sizes(graph: Graph) -> None:
+    """OptionError (MDLC1008) if the graph leaves sizes open; the hint says how to give them."""
+    source = GraphSource(graph)
+    if not is_static(source):
+        raise _sizes_open(source)
 
 
 def compiled(
@@ -88,10 +109,14 @@ def known(exe: mc.Executable) -> mc.Executable:
     """It, if its sizes are known; OptionError (MDLC1008) says how to give them."""
     if not isinstance(exe, Template):
         return exe
-    symbol = next(iter(exe.declared.symbols), None)
-    raise OptionError(
-        f"{exe.declared.name} leaves sizes or values open",
-        notes=[f"{i.name}: {i}" for i in exe.declared.inputs],
+    raise _sizes_open(exe.declared)
+
+
+def _sizes_open(source: Source) -> OptionError:
+    symbol = next(iter(source.symbols), None)
+    return OptionError(
+        f"{source.name} leaves sizes or values open",
+        notes=[f"{i.name}: {i}" for i in source.inputs],
         hint=f"--shape {symbol}=4" if symbol else "`run` takes arrays, and compiles for them",
         code="MDLC1008",
     )
@@ -126,14 +151,17 @@ def graph_with_arrays(
 
     Random floats have both signs here: a fault may show with negative numbers only.
     """
-    opened = load_text(model) if model.suffix == ".dlc" else str(model)
-    source = open_source(opened, shapes_of(shape))
+    is_text = model.suffix == ".dlc"
+    opened = graph_text(model, shape) if is_text else str(model)
+    source = open_source(opened, None if is_text else shapes_of(shape))
     given = _given(files or [], {i.name for i in source.inputs})
     rest = [d for d in source.inputs if d.name not in given]
     for d in rest:
         if d.shape is None or not all(isinstance(n, int) for n in d.shape):
             text = f"the shape of input {d.name!r} is not known: {d}"
-            hint = f"--shape {d.name}=1,3,…, or --input {d.name}=file.npy"
+            symbol = next(iter(source.symbols), None)
+            size = f"{symbol}=4" if symbol else f"{d.name}=1,3,…"
+            hint = f"--shape {size}, or --input {d.name}=file.npy"
             raise OptionError(text, hint=hint, code="MDLC1008")
     types = [Input(d.name, d.with_shape(d.shape or ())) for d in rest]
     return prepared(opened, given | feeds_for(types, seed))

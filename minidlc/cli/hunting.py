@@ -27,6 +27,7 @@ from minidlc.cli.common import (
     Seed,
     Shapes,
     app,
+    check_sizes,
     graph_with_arrays,
     load,
     out,
@@ -87,6 +88,8 @@ def reduce(
         hint = "--passes canonicalize, or --check 'python check.py'"
         raise OptionError("reduce: give --passes or --check", hint=hint, code="MDLC1046")
     graph = load(model, shape)
+    if passes is not None:
+        check_sizes(graph)  # random inputs need them
     with tempfile.TemporaryDirectory(prefix="minidlc-reduce-") as folder:
         if passes is not None:
             is_bad = goes_wrong(parse_pipeline(passes), graph, seed=seed)
@@ -111,9 +114,21 @@ def _outputs(path: Path) -> dict[str, Array]:
     return arrays
 
 
+def _words(command: str) -> list[str]:
+    """The program and its arguments; OptionError (MDLC1046) where there is none."""
+    try:
+        words = shlex.split(command)
+    except ValueError as e:  # a quote that is not closed
+        raise OptionError(f"--check {command!r}: {e}", code="MDLC1046") from None
+    if not words:
+        hint = "--check 'python check.py'"
+        raise OptionError("--check: the command is empty", hint=hint, code="MDLC1046")
+    return words
+
+
 def _command_fails(command: str, graph: Graph, path: Path) -> Callable[[Graph], bool]:
     """Whether the command ends on a graph as it does on the first one: with 1, or by a signal."""
-    words = shlex.split(command)
+    words = _words(command)
 
     def code(graph: Graph) -> int:
         path.with_suffix(".npz").unlink(missing_ok=True)

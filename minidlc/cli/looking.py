@@ -62,7 +62,7 @@ def opt(
     graph, _ = pipeline.run(load(model, shape), dump=dump)
     if save is not None:
         save_text(graph, save)
-    out.print(print_graph(graph), markup=False, end="")
+    out.print(print_graph(graph), markup=False)
 
 
 @app.command()
@@ -81,7 +81,7 @@ def show(
     """
     exe = known(compiled(model, shape, threads, opt_level, passes))
     if level is Level.GRAPH and kernel is None:
-        out.print(print_graph(exe.graph), markup=False, end="")
+        out.print(print_graph(exe.graph), markup=False)
         return
     kernels = exe.kernels if kernel is None else (exe.kernel(kernel),)
     for k in kernels:

@@ -13,17 +13,22 @@ LLVM. Treated in course chapter 02_frontend_opt.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from minidlc.debug.answers import Arrays, Memo, checked_expected, prepared, wrong_output
 from minidlc.debug.kernels import first_wrong_kernel
 from minidlc.debug.reduction import reduce, uniquely_named
-from minidlc.debug.trial import Trial, goes_wrong
+from minidlc.debug.trial import Trial, goes_wrong, outcome
 from minidlc.expr.types import Array
 from minidlc.graph import Graph
 from minidlc.sources import Model
-from minidlc.support.errors import OptionError, PassError
+from minidlc.support.arguments import expect
+from minidlc.support.errors import OptionError
+from minidlc.support.locations import caller
 from minidlc.target import host
 from minidlc.transform import Pipeline, Rewrite, parse_pipeline
 from minidlc.transform.dump import difference_text
@@ -76,8 +81,15 @@ class Bisection:
     def _pass_lines(self) -> list[str]:
         assert self.pipeline is not None
         number, name = len(self.pipeline.passes), self.pipeline.names[-1]
-        lines = [f"pass {number}, {name!r}: rewrite {self.number} of {self.of} is wrong"]
-        lines += [f"  = {self.rewrite}", f"  = {self.reason}"] if self.rewrite else []
+        where = f"rewrite {self.number} of {self.of}" if self.rewrite else ""
+        if self.after is None:  # the reason says which
+            when = f"with {where} done" if where else "before a rewrite"
+            what = f"raises, or breaks the graph, {when}"
+        else:
+            what = f"{where} is wrong" if where else "is wrong, and reports no rewrite"
+        lines = [f"pass {number}, {name!r}: {what}"]
+        lines += [f"  = {self.rewrite}"] if self.rewrite else []
+        lines.append(f"  = {self.reason}")
         shown = [line for line in self.changed.splitlines()[2:] if not line.startswith("@@")]
         lines += [f"    {line}" for line in shown[:_SHOWN_LINES]]
         if len(shown) > _SHOWN_LINES:
@@ -103,14 +115,24 @@ def bisect(
     `expected` are the right outputs (default: those of the graph before any pass). Integers must be
     equal, floats within `tolerance` of the largest expected one (default: 1e-4; 2e-2 for f16 and
     bf16). A pass that raises, or breaks the graph, counts as wrong. `reduced=False` saves the time
-    for the small graph. Raises what import raises, and OptionError (MDLC1044) for expected outputs
-    that do not fit.
+    for the small graph. Raises what import raises, and OptionError for expected outputs that do not
+    fit (MDLC1044) and a tolerance that is no number of at least 0 (MDLC1047).
     """
+    _check_tolerance(tolerance)
+    passes = _pipeline(pipeline)
     graph, arrays = prepared(model, inputs)
-    search = Search(
-        graph, arrays, _pipeline(pipeline), checked_expected(expected, graph), tolerance
-    )
+    search = Search(graph, arrays, passes, checked_expected(expected, graph), tolerance)
     return search.run(reduced)
+
+
+def _check_tolerance(tolerance: float | None) -> None:
+    if tolerance is None:
+        return
+    hint = "times the largest expected value: 1e-4"
+    expect("bisect", "tolerance", tolerance, float, int, np.floating, hint=hint)
+    if not (math.isfinite(tolerance) and tolerance >= 0):  # NaN compares as wrong nowhere
+        text = f"bisect: tolerance is {tolerance}, expected a finite number of at least 0"
+        raise OptionError(text, loc=caller(), hint=hint, code="MDLC1047")
 
 
 def _pipeline(given: Pipeline | str | None) -> Pipeline:
@@ -118,6 +140,7 @@ def _pipeline(given: Pipeline | str | None) -> Pipeline:
         return Pipeline.default(3, host())
     if isinstance(given, Pipeline):
         return given
+    expect("bisect", "pipeline", given, str, Pipeline, hint='"canonicalize,cse"')
     named = parse_pipeline(given)
     needed = (p for p in Pipeline.default(0).passes if p.name not in named.names)
     return Pipeline((*needed, *named.passes))
@@ -164,10 +187,10 @@ class Search:
         """The graph before the passes and after each; and why one failed, if it did."""
         graphs = [self.graph]
         for step in self.pipeline.passes:
-            try:
-                graphs.append(Pipeline((step,)).run(graphs[-1], reproducer="")[0])
-            except PassError as e:
-                return graphs, e.message
+            found = outcome(Pipeline((step,)), graphs[-1])
+            if found.after is None:
+                return graphs, found.failure
+            graphs.append(found.after)
         return graphs, None
 
     def rewrite(self, before: Graph, count: int) -> Bisection:
@@ -177,7 +200,7 @@ class Search:
         number = first_wrong(trial.total, lambda n: trial.wrong(n) is not None)
         return Bisection(
             guilty="pass",
-            reason=trial.wrong(number) or "",
+            reason=trial.wrong(number) or "not the second time: the pass is not deterministic",
             pipeline=self.pipeline.until(count, limit=number),
             rewrite=trial.rewrite(number),
             number=number,

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from minidlc.executable import Executable
-from minidlc.graph import Graph, Node, TupleType, Value, bodies, result_types
+from minidlc.graph import Graph, Input, Node, TupleType, Value, bodies, result_types
 from minidlc.levels import CompiledKernel
 from minidlc.support.arguments import expect
+from minidlc.support.errors import OptionError
 from minidlc.support.locations import Loc, written
 from minidlc.transform import Pair, Record, Refusal, Rewrite
 from minidlc.transform.rules.forms import expression
@@ -51,11 +52,18 @@ class Explanation:
 def explain(exe: Executable, name: str) -> Explanation:
     """What became of an op, stage by stage, and why.
 
-    Raises OptionError (MDLC1031) for a name that neither the model nor its graph has.
+    A graph input is a value too: what reads it. Raises OptionError (MDLC1031) for a name that
+    neither the model nor its graph has.
     """
     expect("explain", "exe", exe, Executable, hint="mc.compile(model)")
     expect("explain", "name", name, str)
-    destination = exe.where_to(name)
+    try:
+        destination = exe.where_to(name)
+    except OptionError:
+        given = next((i for i in exe.source.inputs if i.name == name), None)
+        if given is None:
+            raise
+        return _of_input(exe, given)
     places: _Places = frozenset(destination.places)
     lines = [("from", str(place)) for place in destination.places]
     lines += [("import", _described(node)) for node in _of(exe.source, places)]
@@ -69,6 +77,17 @@ def explain(exe: Executable, name: str) -> Explanation:
     named = dict.fromkeys((*kernels, *(n.name for n in _of(exe.graph, places))))
     lines += [("memory", line) for n in named for line in exe.memory_plan.about(n)]
     return Explanation(name, tuple(lines))
+
+
+def _of_input(exe: Executable, given: Input) -> Explanation:
+    """An input: nothing happens to it; who reads it, in the model and in the kernels."""
+    lines = [("from", str(place)) for place in written(given.loc)]
+    lines.append(("import", f"{given.name}: {given.type}, an input{_comma_bytes(given)}"))
+    lines += [("import", f"read by {_described(n)}") for n in exe.source.nodes if given in n.inputs]
+    readers = [k for k in exe.kernels if any(v.name == given.name for v in k.lowered.inputs)]
+    lines += [("kernel", f"kernel {kernel.name} reads it") for kernel in readers]
+    lines += [("memory", line) for line in exe.memory_plan.about(given.name)]
+    return Explanation(given.name, tuple(lines))
 
 
 def _of(graph: Graph, places: _Places) -> Iterator[Node]:
@@ -94,7 +113,23 @@ def _in_pass(record: Record, places: _Places) -> Iterator[str]:
     if now != then:
         yield from (f"now: {line}" for line in now)
         if not now:
+            told = {e for e in record.rewrites if _concerns(e, places, names) or _gave(e, made)}
+            if not told:
+                yield from (f"no longer read: {e}" for e in _behind(record, before))
             yield "now: no node of its own"
+
+
+def _behind(record: Record, gone: Iterable[Node]) -> Iterator[Rewrite]:
+    """The rewrites of what read these nodes, directly or through nodes that went too."""
+    kept = {n.name for n in record.after.nodes}
+    done = {event.node: event for event in record.rewrites}
+    reached = set(gone)
+    for node in record.before.nodes:  # readers stand behind what they read
+        if node not in reached and not reached.isdisjoint(node.inputs):
+            if node.name in done:
+                yield done[node.name]
+            elif node.name not in kept:
+                reached.add(node)
 
 
 def _around(graph: Graph, places: _Places) -> Iterator[Node]:
@@ -122,9 +157,12 @@ def _gave(event: Rewrite, made: list[Node]) -> bool:
 
 
 def _described(node: Node) -> str:
-    size = _size([node])
-    where = f", {size:,} bytes" if size is not None else ""
-    return f"{node.name}: {node.type} = {expression(node, depth=1)}{where}"
+    return f"{node.name}: {node.type} = {expression(node, depth=1)}{_comma_bytes(node)}"
+
+
+def _comma_bytes(value: Value) -> str:
+    size = _size([value])
+    return f", {size:,} bytes" if size is not None else ""
 
 
 def _size(values: Iterable[Value]) -> int | None:

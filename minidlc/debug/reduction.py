@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from minidlc.debug.smaller import SIMPLIFICATIONS, kept_only, uniquely_named
 from minidlc.graph import Graph, Node, TupleType, verify
 from minidlc.support.arguments import expect
@@ -42,10 +44,14 @@ def reduce(graph: Graph, is_bad: Question, *, max_tests: int = 2000) -> Reduced:
     Every graph that `is_bad` is asked about is valid; its inputs keep their names, and what was cut
     off is an input of the name that the value had. Where `is_bad` raises, a graph is not bad; a
     question that may kill the process belongs into one of its own: `minidlc reduce --check`. Raises
-    OptionError (MDLC1045) if the graph is not bad as it is.
+    OptionError (MDLC1045) if the graph is not bad as it is, or `is_bad` answers neither True nor
+    False, and (MDLC1047) for fewer tests than one.
     """
     expect("reduce", "graph", graph, Graph)
     expect("reduce", "max_tests", max_tests, int)
+    if max_tests < 1:
+        text = f"reduce: max_tests is {max_tests}; the graph itself is the first test"
+        raise OptionError(text, loc=caller(), hint="at least 1", code="MDLC1047")
     verify(graph)
     graph = uniquely_named(graph)
     _check_start(graph, is_bad)
@@ -59,10 +65,23 @@ def _check_start(graph: Graph, is_bad: Question) -> None:
         answer, why = is_bad(graph), "is_bad says no"
     except Exception as e:
         answer, why = False, f"is_bad raises {type(e).__name__}: {e}"
-    if not answer:
+    if not _yes(answer):
         text = f"reduce: {graph.name} is not bad as it is: {why}"
         hint = "is_bad(graph) is True for the graph given, and for smaller ones that are as bad"
         raise OptionError(text, loc=caller(), hint=hint, code="MDLC1045")
+
+
+def _yes(answer: object) -> bool:
+    """The answer of a question, if it is one: `a != b` of two arrays is not.
+
+    Raises OptionError (MDLC1045).
+    """
+    if type(answer) in (bool, np.bool_):
+        return bool(answer)
+    got = "None" if answer is None else f"a {type(answer).__name__}"
+    text = f"reduce: is_bad returns {got}; it must return True or False"
+    hint = "for arrays: bool(np.any(a != b)); for anything else: bool(…)"
+    raise OptionError(text, loc=caller(), hint=hint, code="MDLC1045")
 
 
 class _Enough(Exception):
@@ -105,12 +124,13 @@ class _Search:
             return False
         self.tests += 1
         try:
-            bad = bool(self.is_bad(candidate))
+            answer = self.is_bad(candidate)
         except Exception:  # it asks in its own words; a graph that it cannot judge is none for it
-            bad = False
-        if bad:
+            answer = False
+        if _yes(answer):
             self.best = candidate
-        return bad
+            return True
+        return False
 
     def exhaust(self, simplification: Callable[[Graph], Iterable[Graph | None]]) -> None:
         """Apply one kind of simplification as long as it gives a bad graph."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from minidlc.debug.answers import Memo, feeds_for, wrong_output
 from minidlc.expr.types import Array
 from minidlc.graph import Graph
-from minidlc.support.errors import PassError
+from minidlc.support.errors import OptionError, PassError
 from minidlc.transform import Pipeline, Rewrite
 from minidlc.transform.pass_ import Pass
 
@@ -35,6 +35,10 @@ def outcome(passes: Pipeline, graph: Graph) -> Outcome:
         after, records = passes.run(graph, reproducer="")
     except PassError as e:
         return Outcome(None, e.message, tuple(d for d in e.done if isinstance(d, Rewrite)))
+    except OptionError as e:
+        if e.code != "MDLC1009":  # a reader's pass that raised; else the passes ask for too much
+            raise
+        return Outcome(None, e.message, ())
     return Outcome(after, None, records[-1].done if records else ())
 
 

@@ -73,13 +73,17 @@ def _source_lines(loc: Loc) -> list[str]:
     return [f"  {loc.line} | {loc.source}", f"  {' ' * width} | {carets}"]
 
 
-def nearest(word: object, known: Iterable[str]) -> str | None:
-    """Return a hint 'did you mean ...' for a misspelt name, or the list of the known ones."""
+def nearest(word: object, known: Iterable[str], most: int | None = None) -> str | None:
+    """Return a hint 'did you mean ...' for a misspelt name, or the list of the known ones.
+
+    `most` cuts the list short: a model has thousands of names.
+    """
     names = sorted(known)
     close = difflib.get_close_matches(str(word), names, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(names)}" if names else None
+    more = [f"… {len(names) - most} more"] if most is not None and len(names) > most else []
+    return f"known: {', '.join([*names[:most], *more])}" if names else None
 
 
 class OnnxImportError(CompileError):

@@ -48,6 +48,8 @@ from minidlc.transform.node.eliminate_zero_size import EliminateZeroSize
 from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class, registered_passes
 from minidlc.transform.rules.canonicalize import Canonicalize, Recognise
 
+_OPTIONS = ("MDLC1012", "MDLC1015")  # an option that a pass cannot take
+
 
 @dataclass(frozen=True)
 class Record:
@@ -258,9 +260,9 @@ def _run_one(
             verify(after)
             if step.limit is None:
                 _check_properties(step.ensures, after, "ensures")
-        except OptionError:
-            raise  # of this pass, which says so itself
         except Exception as e:
+            if isinstance(e, OptionError) and e.code in _OPTIONS:
+                raise  # the asker's fault, not the pass's
             error = failure(step, graph, earlier, e, reproducer)
             error.done = tuple(count.done)
             raise error from e

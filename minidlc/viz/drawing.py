@@ -10,6 +10,8 @@ Items are painted in order. Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -121,6 +123,17 @@ def flat(items: tuple[Item, ...]) -> Iterator[Rect | Line | Label]:
             yield item
 
 
+_UNWRITABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def writable(text: str) -> str:
+    """The text with U+FFFD for what XML cannot hold: control characters, half surrogate pairs.
+
+    A name may have them. Every picture and page, and every measured text, comes through here.
+    """
+    return _UNWRITABLE.sub("\ufffd", text)
+
+
 @lru_cache(maxsize=4)
 def font_file(bold: bool, mono: bool) -> Path:
     """DejaVu Sans or DejaVu Sans Mono, as every matplotlib wheel carries them."""
@@ -137,7 +150,7 @@ def text_width(text: str, size: float, *, bold: bool = False, mono: bool = False
 
     font = FT2Font(str(font_file(bold, mono)))
     font.set_size(100, 72)
-    font.set_text(text, flags=LoadFlags.NO_HINTING)
+    font.set_text(writable(text), flags=LoadFlags.NO_HINTING)
     return font.get_width_height()[0] / 64 * size / 100
 
 
@@ -145,7 +158,9 @@ def shorten(text: str, width: float, size: float, *, bold: bool = False, mono: b
     """The text, or as much of it as fits into `width` with an ellipsis at the end."""
     if text_width(text, size, bold=bold, mono=mono) <= width:
         return text
-    keep = len(text)
-    while keep > 1 and text_width(text[:keep] + "…", size, bold=bold, mono=mono) > width:
-        keep -= 1
+
+    def too_wide(keep: int) -> bool:
+        return text_width(text[:keep] + "…", size, bold=bold, mono=mono) > width
+
+    keep = 1 + bisect_left(range(2, len(text)), True, key=too_wide)
     return text[:keep].rstrip(" ,") + "…"

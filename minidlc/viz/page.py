@@ -12,8 +12,10 @@ import html
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from minidlc.support.errors import OptionError
+from minidlc.viz.drawing import writable
 from minidlc.viz.svg import theme_style
 
 
@@ -48,7 +50,7 @@ class Page:
 def page(title: str, body: str, style: str, script: str, data: object) -> Page:
     """A page with its data as a JSON block, which the script finds under the id `data`."""
     words = html.escape(title)
-    block = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    block = json.dumps(_writable(data), ensure_ascii=False).replace("<", "\\u003c")
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{words}</title>
 <style>{theme_style(media=True)}{_STYLE}{style}</style></head>
@@ -57,7 +59,20 @@ def page(title: str, body: str, style: str, script: str, data: object) -> Page:
 <script type="application/json" id="data">{block}</script>
 <script>{script}</script></body></html>
 """
-    return Page(title, text)
+    return Page(title, writable(text))
+
+
+def _writable(data: Any) -> Any:
+    """JSON data, every text as it stands in the page: a key finds its box."""
+    match data:
+        case str():
+            return writable(data)
+        case dict():
+            return {_writable(k): _writable(v) for k, v in data.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list() | tuple():
+            return list(map(_writable, data))  # pyright: ignore[reportUnknownArgumentType]
+        case _:
+            return data
 
 
 _STYLE = """

@@ -13,7 +13,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from minidlc.viz.drawing import SLIDE, Drawing, Label, Line, Rect, flat, font_file
+from minidlc.viz.drawing import SLIDE, Drawing, Label, Line, Rect, flat, font_file, writable
 from minidlc.viz.svg import arrow_head
 
 Colours = Mapping[str, str]
@@ -107,7 +107,7 @@ def _label(axes: Any, label: Label, colours: Colours, order: int) -> None:
     axes.text(
         label.x,
         label.y,
-        label.text,
+        writable(label.text),
         parse_math=False,  # a $ is a $
         fontproperties=FontProperties(fname=font_file(label.bold, label.mono), size=label.size),
         color=colours[label.role],

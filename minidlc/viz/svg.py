@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Point, Rect, flat
+from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Point, Rect, flat, writable
 from minidlc.viz.theme import DARK, LIGHT, SIGNS
 
 SANS = "DejaVu Sans, Verdana, sans-serif"  # Verdana has the widths of DejaVu Sans
@@ -56,6 +56,7 @@ def to_html(drawing: Drawing, parts: Sequence[tuple[str, str, str]] = ()) -> str
         f"<details data-key={quoteattr(key)}><summary>{escape(title)}</summary>{text}</details>"
         for key, title, text in parts
     )
+    pieces = writable(pieces)
     svg = inline_svg(drawing, keys=True)
     return (
         f'<div class="minidlc" style="{width}" onclick={quoteattr(_OPEN)}>{style}'
@@ -68,7 +69,7 @@ def to_page(title: str, fragment: str, theme: str | None = None) -> str:
     style = theme_style(media=theme is None)
     dark = ' data-jp-theme-light="false"' if theme == "dark" else ""
     return f"""<!DOCTYPE html>
-<html lang="en"{dark}><head><meta charset="utf-8"><title>{escape(title)}</title>
+<html lang="en"{dark}><head><meta charset="utf-8"><title>{escape(writable(title))}</title>
 <style>{style}body {{ margin: 0; background: var(--minidlc-page) }}</style></head>
 <body class="minidlc">{fragment}</body></html>
 """
@@ -120,7 +121,7 @@ def _document(drawing: Drawing, paint: Paint, keys: bool = False) -> str:
     ]
     for item in drawing.items:
         lines += _item(item, paint, keys)
-    return "\n".join([*lines, "</svg>", ""])
+    return writable("\n".join([*lines, "</svg>", ""]))
 
 
 def _item(item: Item, paint: Paint, keys: bool) -> list[str]:

@@ -23,6 +23,7 @@ from minidlc.viz.page import WHERE_SCRIPT, WHERE_STYLE, Page, page
 
 if TYPE_CHECKING:
     from minidlc.executable import Executable
+    from minidlc.provenance import Destination
 
 _HINT = "mc.compile(…); if sizes are open, its specialize(…)"
 Found = dict[str, list[int]]  # "statements", "nodes", "places": numbers of what is marked
@@ -37,14 +38,14 @@ def where(exe: Executable, what: str) -> Page:
     if not (hasattr(exe, "where_to") and hasattr(exe, "kernel")):
         text = f"viz.where: exe is a {type(exe).__name__}, expected Executable"
         raise OptionError(text, loc=caller(), hint=_HINT, code="MDLC1001")
-    if re.search(r":\d+\s*$| = |[,(]", what):
+    goal = _named(exe, what)
+    if goal is None:
         origin = exe.where_from(what)
         levels = Levels.of(exe, [origin.kernel], ())
         number = levels.statement_at.get((origin.kernel, origin.line))
         title = f"{origin.kernel}:{origin.line}: {origin.instruction}"
         marked = _of_statement(levels, number)
     else:
-        goal = exe.where_to(what)
         levels = Levels.of(exe, [part.kernel for part in goal.parts], goal.places)
         places = [levels.places.index(p) for p in goal.places]
         title = f"{what}: {_summary(levels, places)}"
@@ -53,6 +54,19 @@ def where(exe: Executable, what: str) -> Page:
         levels.entries += [Entry(GRAPH, "in words", head=True)] if said else []
         levels.entries += [Entry(GRAPH, text, places=tuple(places)) for text in said]
     return _page(levels, title, marked)
+
+
+def _named(exe: Executable, what: str) -> Destination | None:
+    """What became of the node of this name; None if there is none and it reads as an LLVM line.
+
+    A name may read so too: conv:0.
+    """
+    try:
+        return exe.where_to(what)
+    except OptionError:
+        if re.search(r":\d+\s*$| = |[,(]", what):
+            return None
+        raise
 
 
 def _of_statement(levels: Levels, number: int | None) -> Found:

@@ -165,7 +165,7 @@ def test_which_input_a_file_is_for(tmp_path):
     done = minidlc("run", str(tmp_path / "g.dlc"), *args)
     assert len({line.split(":")[0] for line in done.stdout.splitlines()[::2]}) == 3
     done = minidlc("compile", str(tmp_path / "g.dlc"), "--shape", "x=3")
-    assert "a graph text has its shapes" in done.stderr
+    assert "--shape: all sizes of g are known" in done.stderr
 
 
 @pytest.fixture

@@ -249,3 +249,75 @@ def test_a_model_that_lies_in_the_cache_is_compiled_anew_for_reports(
     monkeypatch.setenv("MINIDLC_LOG", "passes")
     mc.compile(MODEL, threads=1)
     assert capsys.readouterr().err.count("passes: ") == len(Pipeline.default().names)
+
+
+@pytest.mark.parametrize(
+    ("check", "part"),
+    [
+        ("'", '--check "\'": No closing quotation'),
+        ("", "empty"),
+        ("  ", "empty"),
+        ("''", "--check"),
+    ],
+)
+def test_a_command_that_is_none(command: Command, check: str, part: str) -> None:
+    code, _, err = command("reduce", "f.dlc", "--check", check)
+    assert code == 1
+    assert "error[MDLC1046]" in err
+    assert part in err
+
+
+OPEN = """\
+def f(x: f32["N", 8]):
+    a = tanh(x)
+    b = relu(a)
+    return b
+"""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("compile",),
+        ("run",),
+        ("explain", "--op", "a"),
+        ("reduce", "--passes", "canonicalize"),
+        ("bisect",),
+        ("opt",),
+        ("show",),
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_text_of_open_sizes(command: Command, args: tuple[str, ...]) -> None:
+    """--shape closes them in every command; without it the hint says so, and is right."""
+    Path("open.dlc").write_text(OPEN)
+    name, *rest = args
+    planted = PLANTED if name == "reduce" else {}
+    if name != "opt":  # passes take symbols
+        code, _, err = command(name, "open.dlc", *rest)
+        assert code == 1
+        assert "error[MDLC1008]" in err
+        assert "--shape N=4" in err
+    with mc.use(**planted):
+        code, out, err = command(name, "open.dlc", *rest, "--shape", "N=4")
+    assert (code, err) == (0, "")
+    if name in ("opt", "show"):
+        assert parse(out).inputs[0].type.dims == (4, 8)
+    code, _, err = command(name, "f.dlc", *rest, "--shape", "N=4")
+    assert code == 1
+    assert "--shape: all sizes of f are known" in err
+
+
+def test_a_question_may_take_symbols(command: Command) -> None:
+    Path("open.dlc").write_text(OPEN)
+    Path("check.py").write_text(CHECK.replace("softmax", "tanh("))
+    code, out, _ = command(
+        "reduce", "open.dlc", "--check", shlex.join([sys.executable, "check.py"])
+    )
+    assert code == 0
+    assert out.count(" = ") == 1
+
+
+def test_a_text_ends_its_last_line(command: Command) -> None:
+    assert command("opt", "f.dlc", "--passes", "dce")[1].endswith("return c\n")
+    assert command("show", "f.dlc", "--level", "graph")[1].endswith("return c\n")

@@ -243,3 +243,60 @@ def test_a_fault_in_resnet18_is_found_in_a_minute(fault: str) -> None:
         assert (found.rewrite.rule, found.rewrite.node) == ("wrong", where)
     assert len(found.reduced.nodes) <= 5
     assert weights_of(found.reduced) == {}, "no large constant is left"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ({"pipeline": 3}, "MDLC1001", "bisect: pipeline is a int, expected str or Pipeline"),
+        ({"tolerance": "x"}, "MDLC1001", "bisect: tolerance is a str, expected float"),
+        ({"tolerance": float("nan")}, "MDLC1047", "bisect: tolerance is nan, expected a finite"),
+        ({"tolerance": float("inf")}, "MDLC1047", "bisect: tolerance is inf, expected a finite"),
+        ({"tolerance": -1}, "MDLC1047", "bisect: tolerance is -1, expected a finite"),
+    ],
+)
+def test_arguments_that_cannot_be_meant(arguments: dict[str, Any], code: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        mc.debug.bisect(G, feeds(G), **arguments)
+    assert caught.value.code == code
+    assert caught.value.message.startswith(message)
+
+
+def test_a_pass_that_raises_is_printed_with_its_reason() -> None:
+    def raises(g: Graph) -> Graph:
+        raise ValueError("planted")
+
+    with mc.use(**{"pass.cse": raises}):
+        found = mc.debug.bisect(G, feeds(G), "cse", reduced=False)
+    text = str(found).splitlines()
+    assert text[0].endswith("'cse': raises, or breaks the graph, before a rewrite")
+    assert text[1].startswith("  = ")
+    assert "planted" in text[1]
+    assert found.rewrite is None
+
+
+def test_a_rule_that_raises_is_printed_with_its_reason() -> None:
+    def raises(x: Any) -> Any:
+        raise ValueError("planted")
+
+    rule = Rule("w", lambda x: mc.exp(x), raises)
+    with mc.use(**{"rules.canonicalize": lambda: [rule]}):
+        found = mc.debug.bisect(G, feeds(G), "canonicalize", reduced=False)
+    text = str(found).splitlines()
+    assert text[0].endswith("'canonicalize': raises, or breaks the graph, before a rewrite")
+    assert "rule 'w' failed at 'c': planted" in text[1]
+
+
+def test_a_pass_that_does_not_do_the_same_twice() -> None:
+    calls: list[Graph] = []
+
+    def flaky(g: Graph) -> Graph:
+        calls.append(g)
+        relu = next(n for n in g.nodes if n.op.name == "relu")
+        wrong = with_replaced(g, {relu: replace(relu.inputs[0], name=relu.name)})
+        return wrong if len(calls) == 1 else g
+
+    with mc.use(**{"pass.cse": flaky}):
+        found = mc.debug.bisect(G, feeds(G), "cse", reduced=False)
+    assert len(calls) > 1
+    assert str(found).splitlines()[1] == ("  = not the second time: the pass is not deterministic")

@@ -72,3 +72,40 @@ def test_an_unknown_name(exe: mc.Executable) -> None:
         mc.debug.explain(exe, "Plus113")
     assert caught.value.code == "MDLC1031"
     assert caught.value.hint == "did you mean 'Plus112'?"
+
+
+TWICE = mc.parse("""\
+def f(x: f32[2, 8]):
+    a = neg(x)
+    b = neg(a)
+    c = exp(b)
+    return c
+""")
+
+
+def test_an_inner_node_names_the_rewrite_behind_it() -> None:
+    """Nobody reads it once the node behind it is rewritten."""
+    exe = mc.compile(TWICE, threads=1)
+    assert mc.debug.explain(exe, "a").of("canonicalize")[-2:] == (
+        "no longer read: double-neg at b: done",
+        "now: no node of its own",
+    )
+    assert "double-neg at b: done" in mc.debug.explain(exe, "b").of("canonicalize")
+
+
+def test_an_input_is_a_value() -> None:
+    found = mc.debug.explain(mc.compile(TWICE, threads=1), "x")
+    assert found.of("from") == ("<text>:1:7",)
+    assert found.of("import") == (
+        "x: f32[2, 8], an input, 64 bytes",
+        "read by a: f32[2, 8] = neg(x), 64 bytes",
+    )
+    assert found.of("kernel") == ("kernel c reads it",)
+
+
+def test_an_empty_name_gets_a_few_names(exe: mc.Executable) -> None:
+    with pytest.raises(OptionError, match="no node ''") as caught:
+        mc.debug.explain(exe, "")
+    assert caught.value.hint is not None
+    assert caught.value.hint.count(",") == 5
+    assert caught.value.hint.endswith(" more")

@@ -246,3 +246,21 @@ def test_a_fault_of_numbers_is_cut_to_the_op() -> None:
 
     small = mc.debug.reduce(CHAIN, differs).graph
     assert [n.op.name for n in small.nodes] == ["exp"]
+
+
+@pytest.mark.parametrize("answer", [np.array([1, 2]), np.array([True]), None, 1])
+def test_a_question_answers_true_or_false(answer: object) -> None:
+    with pytest.raises(OptionError, match="must return True or False") as caught:
+        mc.debug.reduce(CHAIN, lambda g: answer)  # type: ignore[return-value,arg-type]
+    assert caught.value.code == "MDLC1045"
+    with pytest.raises(OptionError, match="must return True or False"):
+        mc.debug.reduce(CHAIN, lambda g: g == CHAIN or answer)  # type: ignore[return-value,arg-type]
+    small = mc.debug.reduce(CHAIN, lambda g: np.any(np.array(["exp" in str(g)])))  # type: ignore[arg-type,return-value]
+    assert len(small.graph.nodes) == 1
+
+
+@pytest.mark.parametrize("tests", [0, -1])
+def test_at_least_one_test(tests: int) -> None:
+    with pytest.raises(OptionError, match=f"max_tests is {tests}") as caught:
+        mc.debug.reduce(CHAIN, has("exp"), max_tests=tests)
+    assert caught.value.code == "MDLC1047"

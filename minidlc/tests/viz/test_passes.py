@@ -12,6 +12,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -21,9 +22,10 @@ from minidlc.support.errors import OptionError
 from minidlc.tests.viz.geometry import check_legible, read_svg
 from minidlc.tests.viz.graphs import lenet, recurrent, resnet, weight, without_repeats
 from minidlc.transform import Canonicalize, FoldConstants, Fuse, Pair, Pipeline, Record
-from minidlc.viz import Page, passes
+from minidlc.viz import Page, changes, graph, passes
 from minidlc.viz.boxes import chart_of
 from minidlc.viz.changes import Shown
+from minidlc.viz.drawing import writable
 from minidlc.viz.picture import Picture
 
 CHROMIUM = next(
@@ -290,3 +292,34 @@ def test_a_list_of_records_is_wanted() -> None:
     with pytest.raises(OptionError, match="expected list or tuple") as error:
         passes(lenet())  # pyright: ignore[reportArgumentType]
     assert error.value.code == "MDLC1001"
+
+
+EVIL = ("<!--<script>", "</script>", "\x00nul", "\ud800", "\x1b[0m", "a\ufffeb")
+
+
+@pytest.mark.parametrize("name", EVIL, ids=ascii)
+def test_names_that_html_and_xml_do_not_like(name: str, tmp_path: Path) -> None:
+    """U+FFFD stands for what XML cannot hold; the JSON block has no `<` that HTML could read."""
+    x = Input("x", f32[4])
+    g = Graph.of(name, [x], [replace(apply("relu", apply("exp", x)), name=name)])
+    after, records = Pipeline((Fuse(),)).run(g)
+    shown = passes(records, title=name)
+    text = shown.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    block = text.partition('id="data">')[2].partition("</script>")[0]
+    assert "<" not in block
+    assert json.loads(block)["title"] == writable(name)
+    counter = Counter()
+    counter.feed(text)
+    assert counter.open == []
+    assert counter.seen.count("script") == 2
+    for picture in (graph(g, title=name), changes(g, after)):
+        ElementTree.fromstring(picture.svg)
+        picture.save(tmp_path / "picture.svg")
+        picture.save(tmp_path / "picture.html")
+    graph(g).save(tmp_path / "picture.png")
+
+
+def test_what_xml_can_hold_stays() -> None:
+    text = "ab\t\n\r日本 \U0001f600 &<>"
+    assert writable(text) == text
+    assert writable("\x00a\ud800\uffff") == "\ufffda\ufffd\ufffd"

@@ -7,12 +7,15 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import minidlc as mc
+from minidlc.expr.types import f32
+from minidlc.graph import Graph, Input, apply
 from minidlc.support.errors import OptionError
 from minidlc.tests.viz.test_passes import CHROMIUM, Counter, data_of, dom_after
 from minidlc.viz.levels import ASSEMBLY, GRAPH, KERNELS, LLVM, LOOPS, MODEL, Levels
@@ -187,3 +190,10 @@ def test_clicks_in_a_browser(exe: mc.Executable, tmp_path: Path) -> None:
     assert len(log["statement"]) == 1
     assert log["same"]
     assert data_of(page)["marked"]["places"] == [0]
+
+
+def test_a_name_that_reads_as_a_line_is_a_name_first() -> None:
+    x = Input("x", f32[4])
+    for name in ("<script>alert(1)</script>2", "y:0", "a = b"):
+        exe = mc.compile(Graph.of("g", [x], [replace(apply("relu", x), name=name)]))
+        assert where(exe, name).title.startswith(f"{name}: 1 kernel")
