@@ -67,7 +67,7 @@ def real_cases():
 
 
 @needs_models
-@pytest.mark.parametrize(("name", "pipeline"), real_cases())
+@pytest.mark.parametrize(("name", "pipeline"), list(real_cases()))
 def test_a_real_model(name, pipeline):
     folder = Path(FOLDER)
     cases = sorted((folder / "expected").glob(f"{name}.case*.npz"))

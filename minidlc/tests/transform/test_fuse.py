@@ -226,6 +226,7 @@ def test_an_unknown_style() -> None:
     assert e.value.notes == ("styles: tvm, xla, stitch",)
 
 
+@pytest.mark.long
 @given(graphs(max_nodes=12))
 def test_random_graphs_keep_their_numbers(g: Graph) -> None:
     with collecting() as events:

@@ -177,6 +177,7 @@ def test_fusing_again_changes_nothing() -> None:
     assert Fuse(style="stitch")(after) is after
 
 
+@pytest.mark.long
 @given(graphs(max_nodes=12))
 def test_random_graphs_keep_their_numbers(g: Graph) -> None:
     after = Fuse(style="stitch")(g)

@@ -159,6 +159,7 @@ def fused_symbolic(*lines: str) -> tuple[Graph, list[Pair]]:
     return after, [e for e in events if isinstance(e, Pair)]
 
 
+@pytest.mark.long
 @given(graphs(max_nodes=12))
 def test_random_graphs_keep_their_numbers(g: Graph) -> None:
     after = Fuse(style="xla")(g)

@@ -95,6 +95,7 @@ def test_strict_precision_goes_without() -> None:
     assert not GraphKernel.exact
 
 
+@pytest.mark.long
 @given(graphs(max_nodes=12))
 def test_random_graphs_keep_their_numbers(g: Graph) -> None:
     after = GraphKernel()(g)
