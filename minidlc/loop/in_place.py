@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Param, Stmt, Store, values
+from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Param, Stmt, Store, values, walk
 from minidlc.loop.regions import loads
 
 
@@ -89,14 +89,5 @@ def _sites(s: Stmt, times: int | None) -> Iterator[_Site]:
 
 def _tested(s: Stmt) -> Iterator[str]:
     """Buffers that the tests of `if` read."""
-    match s:
-        case If(body=body):
-            yield from (e.buffer for v in values(s) for e in loads(v))
-            yield from _tested(body)
-        case For(body=body) | Alloc(body=body):
-            yield from _tested(body)
-        case Block(stmts):
-            for child in stmts:
-                yield from _tested(child)
-        case Store():
-            pass
+    tests = (inner for inner in walk(s) if isinstance(inner, If))
+    yield from (e.buffer for test in tests for v in values(test) for e in loads(v))
