@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from minidlc import target as target
     from minidlc import te as te
     from minidlc import viz as viz
+    from minidlc.autodiff import custom_gradient as custom_gradient
+    from minidlc.autodiff import grad as grad
+    from minidlc.autodiff import hvp as hvp
+    from minidlc.autodiff import jvp as jvp
+    from minidlc.autodiff import value_and_grad as value_and_grad
     from minidlc.driver import compile as compile
     from minidlc.executable import Executable as Executable
     from minidlc.expr.types import DType as DType
@@ -47,6 +52,11 @@ __version__ = "0.1.0"
 
 _HOME = {
     "compile": "minidlc.driver",
+    "custom_gradient": "minidlc.autodiff.custom",
+    "grad": "minidlc.autodiff",
+    "hvp": "minidlc.autodiff",
+    "jvp": "minidlc.autodiff",
+    "value_and_grad": "minidlc.autodiff",
     "Executable": "minidlc.executable",
     "load_onnx": "minidlc.frontend.onnx",
     "to_onnx": "minidlc.frontend.onnx",

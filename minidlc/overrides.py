@@ -25,5 +25,6 @@ def use(**overrides: Callable[..., Any]) -> AbstractContextManager[None]:
     Raises OptionError for an unknown name (MDLC1002) or a value that cannot be called (MDLC1003).
     """
     if not all(map(extension.is_known, overrides)):
-        importlib.import_module("minidlc.driver")  # declares, or loads what declares, all of them
+        for module in ("minidlc.autodiff", "minidlc.driver"):  # they declare, or load what does
+            importlib.import_module(module)
     return extension.use(**overrides)

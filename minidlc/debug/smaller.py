@@ -18,11 +18,12 @@ import numpy as np
 
 from minidlc.expr.types import Array, TensorType
 from minidlc.graph import Constant, Fused, Graph, Input, Node, Op, TupleType, Value, build
+from minidlc.graph.inline import inlined, with_inputs
 from minidlc.graph.printer import INLINE, value_names
 from minidlc.ops.control_flow import If
 from minidlc.support.errors import CompileError
-from minidlc.transform.expand import expand, opened
-from minidlc.transform.rebuild import live_nodes, with_inputs, with_replaced
+from minidlc.transform.expand import expand
+from minidlc.transform.rebuild import live_nodes, with_replaced
 
 
 def uniquely_named(graph: Graph) -> Graph:
@@ -110,7 +111,7 @@ def _opened_at(graph: Graph, node: Node, body: Graph, skipped: int) -> Graph:
         if other.name != node.name or other.op is not node.op:
             return None
         given = cast("tuple[Value, ...]", other.inputs[skipped:])
-        return opened(body, dict[Value, Value](zip(body.inputs, given, strict=True)))
+        return inlined(body, dict[Value, Value](zip(body.inputs, given, strict=True)))
 
     return expand(graph, results)
 

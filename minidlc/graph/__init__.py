@@ -33,6 +33,7 @@ from minidlc.graph.op import (
     registered_ops,
     unregister_op,
 )
+from minidlc.graph.promote import promote
 from minidlc.graph.region import Region
 from minidlc.graph.structure import constant_key, difference, op_key
 from minidlc.graph.text import load_text, parse, print_graph, save_text, weights_of
@@ -68,6 +69,7 @@ __all__ = [
     "op_key",
     "parse",
     "print_graph",
+    "promote",
     "register_op",
     "registered_ops",
     "result_types",

@@ -234,8 +234,9 @@ def _as_value(thing: object, like: DType | None) -> Value | None:
     return Constant("c", np.asarray(thing))
 
 
-# Methods of Graph that are written in terms of Graph: text.py and structure.py fill them in.
+# Methods of Graph that are written in terms of Graph: text.py, structure.py, promote.py fill them.
 PRINTER: list[Callable[[Graph], str]] = []
+PROMOTE: list[Callable[[Graph, Sequence[str]], Graph]] = []
 DIGEST: list[Callable[[Graph], str]] = []
 
 
@@ -282,6 +283,14 @@ class Graph:
     def output_types(self) -> tuple[Type, ...]:
         """Types of the outputs, in order."""
         return tuple(o.type for o in self.outputs)
+
+    def promote(self, names: Sequence[str]) -> Graph:
+        """The graph with these constants as inputs, behind the inputs it has: trainable weights.
+
+        Their arrays are still in `self.constants`. Raises OptionError (MDLC1050) for a name that no
+        constant has, that two have, or that an input has.
+        """
+        return PROMOTE[0](self, names)
 
     @cached_property
     def digest(self) -> str:

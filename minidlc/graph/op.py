@@ -106,6 +106,9 @@ class Op:
     # (self, *TensorType | None) -> Positions of each input that holds some: checked wherever the
     # op runs, so that a position outside is a CallError (MDLC0909), not a wrong place
     positions: ClassVar[Callable[..., tuple[Positions, ...]]] = no_positions
+    # (self, y: Node, dy) -> for each input how the loss changes with it, or None: ops/gradients.py;
+    # a composite without one is differentiated through `decompose`
+    gradient: ClassVar[Callable[..., Any]]
     # () -> iterable of Example: drives every generic test
     examples: ClassVar[Callable[..., Iterable[Example]]]
 

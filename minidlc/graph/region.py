@@ -15,13 +15,14 @@ course chapter 02_frontend_opt.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from minidlc.expr.types import Array, TensorType, f32
 from minidlc.graph.fused import body_type
 from minidlc.graph.graph import Constant, Graph, Input, Value, apply
+from minidlc.graph.inline import inlined
 from minidlc.graph.interpret import interpret
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.graph.types import Type
@@ -45,11 +46,7 @@ class Region(Op):
         return results[0] if len(results) == 1 else tuple(results)
 
     def decompose(self, *inputs: Value) -> Value | tuple[Value, ...]:
-        current: dict[Value, Value] = dict(zip(self.body.inputs, inputs, strict=True))
-        for node in self.body.nodes:
-            read = tuple(None if v is None else current.get(v, v) for v in node.inputs)
-            current[node] = replace(node, inputs=read)
-        results = tuple(current.get(o, o) for o in self.body.outputs)
+        results = inlined(self.body, dict(zip(self.body.inputs, inputs, strict=True)))
         return results[0] if len(results) == 1 else results
 
     @classmethod

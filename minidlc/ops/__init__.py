@@ -28,6 +28,7 @@ from minidlc.ops import (
     conv_transpose,
     det,
     einsum,
+    gradient_control,
     grid_sample,
     indexing,
     logical,
@@ -93,6 +94,7 @@ FAMILIES = (
     rotary,
     control_flow,
     scan_loop,
+    gradient_control,
     checks,
 )
 

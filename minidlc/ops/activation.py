@@ -17,9 +17,11 @@ import numpy as np
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.nodes import Expr, binary, call, const, select
 from minidlc.expr.types import TensorType
+from minidlc.graph.graph import Node, Value
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import ScalarFunction, Unary
+from minidlc.ops.gradients import Grads, where_true
 from minidlc.ops.rules import Values
 
 
@@ -36,6 +38,10 @@ class Relu(Unary):
 
     def numpy(self, x: Values) -> Values:
         return np.where(x < 0, np.zeros_like(x), x)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """At 0 it is 0; reads y, not x, so that x need not be kept."""
+        return (where_true(y > 0, dy),)
 
 
 @register_op

@@ -17,9 +17,11 @@ import numpy as np
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.nodes import Cast, Expr, binary, call, compare, const, select
 from minidlc.expr.types import DType, TensorType, bool_, dtype, f32, f64, i32
+from minidlc.graph.graph import Node, Value, apply
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import Elementwise, Unary, to
+from minidlc.ops.gradients import Grads, given, summed_to
 from minidlc.ops.rules import Values
 
 
@@ -36,6 +38,10 @@ class Add(Elementwise):
     def numpy(self, a: Values, b: Values) -> Values:
         return a + b
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        a, b = given(y)
+        return summed_to(dy, a), summed_to(dy, b)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -50,6 +56,10 @@ class Sub(Elementwise):
     def numpy(self, a: Values, b: Values) -> Values:
         return a - b
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        a, b = given(y)
+        return summed_to(dy, a), summed_to(-dy, b)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -63,6 +73,10 @@ class Mul(Elementwise):
 
     def numpy(self, a: Values, b: Values) -> Values:
         return a * b
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        a, b = given(y)
+        return summed_to(dy * b, a), summed_to(dy * a, b)
 
 
 @register_op
@@ -225,6 +239,12 @@ class Where(Elementwise):
 
     def reference(self, *inputs: Values) -> Values:
         return np.where(*inputs)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """The branch that was not taken gets 0, even if its own gradient is NaN or infinite."""
+        condition, a, b = given(y)
+        da, db = apply("where", condition, dy, 0), apply("where", condition, 0, dy)
+        return None, summed_to(da, a), summed_to(db, b)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

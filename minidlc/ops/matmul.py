@@ -16,12 +16,25 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr
 from minidlc.expr.types import TensorType
-from minidlc.graph.graph import Value, apply
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import reshaped
 from minidlc.ops.elementwise import broadcast_index, load, rounded, widened
+from minidlc.ops.gradients import Grads, given, summed_to
 from minidlc.ops.rules import Values
 from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
+
+
+def _matrix(x: Value, missing: int) -> Value:
+    """A vector as a matrix of one row (0) or one column (-1)."""
+    return x if tensor_type(x).rank > 1 else apply("unsqueeze", x, axes=(missing,))
+
+
+def _transposed(x: Value) -> Value:
+    """The matrices along the last two axes, transposed."""
+    rank = tensor_type(x).rank
+    return apply("transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
 @register_op
@@ -71,6 +84,20 @@ class MatMul(Op):
         axes = (*(f"b{d}" for d in range(len(batch))), *"i" * rows, *"j" * columns)
         product = compute(out.dims, body, self.name, axes=axes)
         return rounded(product, out.dtype, "rounded")
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """da = dy b^T, db = a^T dy, on matrices; batches that were broadcast are summed."""
+        a, b = given(y)
+        left, right = _matrix(a, 0), _matrix(b, -1)
+        batch = tensor_type(y).dims[: tensor_type(y).rank - (a.ndim > 1) - (b.ndim > 1)]
+        rows, columns = tensor_type(left).dims[-2], tensor_type(right).dims[-1]
+        if b.ndim <= 2:  # one matrix for all rows: the rows of all batches are rows of one matrix
+            left = apply("reshape", left, shape=(-1, left.shape[-1])) if left.ndim > 2 else left
+            batch, rows = (), tensor_type(left).dims[0]
+        dy = reshaped(dy, (*batch, rows, columns))
+        da = summed_to(apply("matmul", dy, _transposed(right)), left)
+        db = summed_to(apply("matmul", _transposed(left), dy), right)
+        return reshaped(da, tensor_type(a).dims), reshaped(db, tensor_type(b).dims)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -16,10 +16,12 @@ import numpy as np
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, select
 from minidlc.expr.types import Dim, TensorType
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.graph.types import TupleType
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, broadcast_index
+from minidlc.ops.gradients import Grads, given, summed_to
 from minidlc.ops.rules import Values
 from minidlc.te.tensor import Tensor, compute
 
@@ -67,6 +69,10 @@ class Transpose(Op):
         shape = tuple(x.shape[a] for a in order)
         return compute(shape, body, self.name, axes=axis_names(len(shape)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        order = self.order(tensor_type(y).rank)
+        return (apply("transpose", dy, perm=tuple(map(order.index, range(len(order))))),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every rank up to 4, an order that is not its own inverse."""
@@ -102,6 +108,10 @@ class Expand(Op):
             return x[broadcast_index(x.shape, index, out)]
 
         return compute(out, body, self.name, axes=axis_names(len(out)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        return (summed_to(dy, x),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

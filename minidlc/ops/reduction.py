@@ -20,9 +20,11 @@ from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, const, select
 from minidlc.expr.types import DType, TensorType, dtype, i64, u64
+from minidlc.graph.graph import Node, Value, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, load, rounded, to, widened
+from minidlc.ops.gradients import Grads, given, spread
 from minidlc.ops.rules import Values
 from minidlc.te import tensor as te
 from minidlc.te.tensor import Tensor, compute
@@ -104,6 +106,11 @@ class Sum(Reduction):
     def reference(self, x: Values) -> Values:
         total = self.numpy(np.sum, widened(x), dtype=widened(x).dtype)
         return total.astype(x.dtype, copy=False)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        axes = rules.axes(self, self.axes, tensor_type(x).rank)
+        return (spread(dy, x, axes, self.keepdims),)
 
 
 @register_op

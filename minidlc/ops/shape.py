@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 from minidlc.expr.index import Index
 from minidlc.expr.types import DType, TensorType, dtype
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names
+from minidlc.ops.gradients import Grads, given
 from minidlc.ops.rules import Shape, Values
 from minidlc.te.tensor import Tensor, compute
 
@@ -110,6 +112,9 @@ class Identity(View):
     onnx = "Identity"
     pattern = Pattern.ELEMENTWISE
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return (dy,)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Shapes and element types."""
@@ -154,6 +159,10 @@ class Reshape(View):
             rules.fail(self, f"{size} elements do not fill {self.shape}", rules.DIMS)
         return self.shape
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        return (apply("reshape", dy, shape=tensor_type(x).dims),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Merging, splitting, regrouping, ones, -1, no elements, scalars."""
@@ -179,6 +188,10 @@ class Flatten(View):
     def new_shape(self, x: TensorType) -> Shape:
         axis = rules.axis(self, self.axis, x.rank, end=True)
         return (_product(self, x.shape[:axis]), _product(self, x.shape[axis:]))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        return (apply("reshape", dy, shape=tensor_type(x).dims),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -213,6 +226,10 @@ class Squeeze(View):
                 rules.fail(self, f"axis {a} of {x} has size {x.shape[a]}, not 1", rules.DIMS)
         return tuple(d for a, d in enumerate(x.shape) if a not in axes)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        return (apply("reshape", dy, shape=tensor_type(x).dims),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Some axes, all, from the end."""
@@ -232,6 +249,10 @@ class Unsqueeze(View):
         axes = rules.axes(self, self.axes, x.rank + len(self.axes))
         dims = iter(x.shape)
         return tuple(1 if a in axes else next(dims) for a in range(x.rank + len(axes)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        return (apply("reshape", dy, shape=tensor_type(x).dims),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

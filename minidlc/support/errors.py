@@ -157,3 +157,9 @@ class MemoryLimitError(CompileError):
     """The plan needs more memory than `max_bytes` allows (MDLC11xx)."""
 
     default_code = "MDLC1101"
+
+
+class GradientError(CompileError):
+    """A derivative that does not exist, or is asked for in a way that has no meaning (MDLC12xx)."""
+
+    default_code = "MDLC1201"

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from minidlc.expr.types import i64
 from minidlc.graph.graph import Graph, Input, Node, Value, bodies
+from minidlc.graph.inline import with_inputs
 from minidlc.support.names import Names
-from minidlc.transform.rebuild import regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 
 def with_key(graph: Graph, name: str = "key") -> Graph:

@@ -8,11 +8,12 @@ Treated in course chapter 02_frontend_opt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from minidlc.graph.graph import Graph, Node, Value
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.types import TupleType
-from minidlc.transform.rebuild import nodes_made, regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 
 def expand(graph: Graph, results_of: Callable[[Node], tuple[Value, ...] | None]) -> Graph:
@@ -43,11 +44,3 @@ def expand(graph: Graph, results_of: Callable[[Node], tuple[Value, ...] | None])
         else:
             new[node] = results[0]
     return regraph(graph, nodes, new) if expanded else graph
-
-
-def opened(body: Graph, inputs: Mapping[Value, Value]) -> tuple[Value, ...]:
-    """The results of a body with values in place of its inputs: a call, inlined."""
-    current = dict(inputs)
-    for node in body.nodes:
-        current[node] = with_inputs(node, current)
-    return tuple(current.get(o, o) for o in body.outputs)

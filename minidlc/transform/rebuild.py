@@ -8,17 +8,12 @@ Treated in course chapter 02_frontend_opt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from minidlc.graph.graph import Graph, Node, Value
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.op import Op, OpKind
-
-
-def with_inputs(node: Node, new: Mapping[Value, Value]) -> Node:
-    """The node reading replaced values; the same object if none of its inputs is replaced."""
-    inputs = tuple(None if v is None else new.get(v, v) for v in node.inputs)
-    return node if inputs == node.inputs else replace(node, inputs=inputs)
 
 
 def with_replaced(graph: Graph, new: Mapping[Value, Value]) -> Graph:
@@ -79,19 +74,3 @@ def live_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, .
             live.append(node)
             needed.update(v for v in node.inputs if v is not None)
     return tuple(reversed(live))
-
-
-def nodes_made(result: Value, placed: Container[Value]) -> list[Node]:
-    """The nodes under `result`, itself included, that are not `placed` yet, inputs first."""
-    made: dict[Node, None] = {}
-    stack: list[tuple[Value | None, bool]] = [(result, False)]
-    while stack:
-        value, inputs_done = stack.pop()
-        if not isinstance(value, Node) or value in placed or value in made:
-            continue
-        if inputs_done:
-            made[value] = None
-        else:
-            stack.append((value, True))
-            stack += [(v, False) for v in reversed(value.inputs)]
-    return list(made)

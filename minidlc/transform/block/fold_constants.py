@@ -14,11 +14,12 @@ from functools import partial
 
 from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.graph import Constant, Graph, Node, Value, bodies
+from minidlc.graph.inline import inlined
 from minidlc.graph.op import OpKind, evaluate
 from minidlc.graph.types import result_types
 from minidlc.ops.control_flow import If
 from minidlc.support.locations import Derived, written
-from minidlc.transform.expand import expand, opened
+from minidlc.transform.expand import expand
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 from minidlc.transform.rebuild import with_replaced
@@ -88,7 +89,7 @@ def _known_branch(node: Node) -> tuple[Value, ...] | None:
     branch = node.op.then_branch if condition.array.item() else node.op.else_branch
     if not permitted(f"always {branch.name}", node.name, node.loc):
         return None
-    return opened(branch, dict(zip(branch.inputs, node.inputs[1:], strict=True)))  # pyright: ignore
+    return inlined(branch, dict(zip(branch.inputs, node.inputs[1:], strict=True)))  # pyright: ignore
 
 
 def _evaluate(node: Node, known: Known) -> str | None:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Graph, Node, Value, build, tensor_type
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.op import Op, evaluate
 from minidlc.graph.types import TupleType
 from minidlc.ops.elementwise import Elementwise, Unary
@@ -32,7 +33,7 @@ from minidlc.transform.block.hoist_branches import without_common_work
 from minidlc.transform.block.weigh import traffic
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import live_nodes, nodes_made, with_inputs
+from minidlc.transform.rebuild import live_nodes
 
 Made: TypeAlias = "Node | str"  # the source on smaller inputs; or the reason why not
 # what stands for an operand of the source: the operand, less of it, or the reason why not

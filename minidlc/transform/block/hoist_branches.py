@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, tensor_type
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.structure import constant_key, op_key
 from minidlc.ops.control_flow import If
 from minidlc.support.locations import Derived
 from minidlc.support.names import Names
 from minidlc.transform.log import permitted
-from minidlc.transform.rebuild import live_nodes, with_inputs
+from minidlc.transform.rebuild import live_nodes
 
 
 def without_common_work(graph: Graph) -> Graph:

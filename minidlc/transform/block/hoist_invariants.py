@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, tensor_type
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.op import Op, OpKind, Pattern
 from minidlc.graph.types import TupleType
 from minidlc.ops.control_flow import Loop
@@ -29,7 +30,7 @@ from minidlc.support.names import Names
 from minidlc.transform.block.weigh import nbytes
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import live_nodes, with_inputs
+from minidlc.transform.rebuild import live_nodes
 
 CHEAP = (Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE)
 

@@ -26,12 +26,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from minidlc.graph.graph import Graph, Node, Value, build
+from minidlc.graph.inline import with_inputs
 from minidlc.support.errors import OptionError, nearest
 from minidlc.support.locations import Derived, FileLoc, OnnxLoc, PyLoc, written
 from minidlc.transform.block.sink_kinds import KINDS, Carried, Cost, Kind
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import live_nodes, with_inputs
+from minidlc.transform.rebuild import live_nodes
 
 Places: TypeAlias = tuple[FileLoc | OnnxLoc | PyLoc, ...]
 

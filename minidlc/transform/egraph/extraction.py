@@ -18,11 +18,12 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from minidlc.graph.graph import Constant, Graph, Node, Value, toposort
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.op import Op
 from minidlc.graph.types import Type
 from minidlc.transform.block.weigh import operations_of, traffic_of
 from minidlc.transform.egraph.graph import LEFT_OUT, EGraph, ENode
-from minidlc.transform.rebuild import regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 # (op, types of its inputs, type of its result) -> a positive number
 Cost: TypeAlias = Callable[[Op, Sequence[Type | None], Type], float]

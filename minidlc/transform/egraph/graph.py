@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minidlc.graph.graph import Constant, Node, Value
+from minidlc.graph.inline import nodes_made
 from minidlc.graph.structure import constant_key, op_key
 from minidlc.graph.types import Type
-from minidlc.transform.rebuild import nodes_made
 
 LEFT_OUT = -1  # in place of a class: an optional input that is not given
 

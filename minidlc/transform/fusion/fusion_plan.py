@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from minidlc.expr.types import TensorType
 from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, build
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.op import OpKind, Pattern
 from minidlc.ops.movement import GetItem
 from minidlc.support.locations import Derived
 from minidlc.support.names import Names, identifier
 from minidlc.transform.log import Pair, permitted
-from minidlc.transform.rebuild import regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 ANCHORS = (Pattern.OUT_FUSABLE, Pattern.REDUCTION)  # ops with a loop nest of their own
 LIGHT = (Pattern.ELEMENTWISE, Pattern.BROADCAST)

@@ -20,6 +20,7 @@ from functools import partial
 
 from minidlc.expr.types import f32, f64
 from minidlc.graph.graph import Constant, Graph, Node, Value, apply, located, tensor_type
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.structure import constant_key, op_key
 from minidlc.ops.normalization import LayerNorm, RmsNorm
 from minidlc.ops.reduction import LogSoftmax, Softmax
@@ -28,7 +29,7 @@ from minidlc.transform.dataflow.cse import Cse
 from minidlc.transform.fusion.fuse import Fuse
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import nodes_made, regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 ROW_OPS = (Softmax, LogSoftmax, LayerNorm, RmsNorm)
 

@@ -22,13 +22,14 @@ import numpy as np
 
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Graph, Node, Value, apply, build, located, tensor_type
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.structure import constant_key, op_key
 from minidlc.ops.elementwise import Elementwise
 from minidlc.ops.matmul import MatMul
 from minidlc.support.locations import Derived
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import nodes_made, regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 RULE = "merge products"
 Siblings = tuple[Node, ...]

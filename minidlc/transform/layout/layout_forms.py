@@ -17,6 +17,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.graph.graph import Constant, Graph, Node, Value, build, tensor_type
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.op import Op
 from minidlc.ops.binary import Where
 from minidlc.ops.blocked import Conv2dNchwc, DepthwiseNchwc, Pack, Unpack, pack_array
@@ -33,7 +34,7 @@ from minidlc.transform.layout.layout_ops import (
     shape_of,
 )
 from minidlc.transform.log import Rewrite, report
-from minidlc.transform.rebuild import regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 
 @dataclass

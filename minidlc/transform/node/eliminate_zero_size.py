@@ -22,6 +22,7 @@ import numpy as np
 
 from minidlc.expr.types import TensorType, dtype
 from minidlc.graph.graph import Constant, Graph, Node, Value, build
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.op import Op, OpKind, evaluate
 from minidlc.graph.types import TupleType, Type
 from minidlc.ops.control_flow import Loop
@@ -31,7 +32,7 @@ from minidlc.support.locations import Derived
 from minidlc.transform.expand import expand
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 
 @register_pass

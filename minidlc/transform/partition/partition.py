@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, build, getitem, tensor_type
+from minidlc.graph.inline import with_inputs
 from minidlc.graph.region import Region
 from minidlc.graph.structure import constant_key
 from minidlc.support.locations import Derived, written
@@ -24,7 +25,7 @@ from minidlc.support.names import Names, identifier
 from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.partition.backend import BackEnd, backend_of
 from minidlc.transform.pass_ import Pass, register_pass
-from minidlc.transform.rebuild import regraph, with_inputs
+from minidlc.transform.rebuild import regraph
 
 
 @register_pass

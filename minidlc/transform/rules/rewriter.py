@@ -22,10 +22,11 @@ from functools import partial
 import numpy as np
 
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.support.errors import PassError
 from minidlc.support.locations import Derived, written
 from minidlc.transform.log import Refusal, permitted, report
-from minidlc.transform.rebuild import live_nodes, nodes_made, with_inputs
+from minidlc.transform.rebuild import live_nodes
 from minidlc.transform.rules.forms import Forms, Numbering, Step, without_end
 from minidlc.transform.rules.rules import Bindings, Rule, call, inner_nodes
 

@@ -1,0 +1,118 @@
+"""Forward mode: how the outputs move when the inputs move; and Hessian-vector products.
+
+    g = mc.jvp(f, ["x"])                            # inputs: x, dx; outputs: y, dy
+    h = mc.hvp(loss, ["w"])                         # inputs: w, dw; output: the Hessian times dw
+
+A tangent needs no rule of its own: the gradient of a node is linear in dy, and its tangent is the
+same linear map the other way round, which is the gradient of the gradient with respect to dy. So
+both modes agree in every convention, such as relu at 0. Treated in course chapter 03_autodiff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, cast
+
+from minidlc.autodiff.chain import Dy, backward, local_gradient
+from minidlc.autodiff.reverse import assembled, grad, inputs_named
+from minidlc.expr.types import DType, TensorType
+from minidlc.graph.graph import Graph, Input, Node, Value, located
+from minidlc.graph.inline import inlined, nodes_made
+from minidlc.graph.types import TupleType
+from minidlc.ops.gradients import zeros_like
+from minidlc.support.locations import Derived
+from minidlc.support.names import Names
+
+Tangent: TypeAlias = Dy
+"""How a node moves: a value, or for several results one each (None: not at all)."""
+
+
+def jvp(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
+    """The graph of the outputs and of how they move when the inputs `wrt` move.
+
+    It takes the inputs, then `d` and the name of each of `wrt` (default: all inputs of real
+    numbers): how much that moves. It gives the outputs, then how each output of real numbers moves:
+    the Jacobian times the tangent. Raises GradientError as `grad` does. Algorithm: Wengert, 1964,
+    with rules from reverse mode (Radul et al., "You Only Linearize Once", 2022).
+    """
+    inputs = inputs_named("jvp", graph, wrt)
+    taken = Names(i.name for i in graph.inputs)
+    given = [Input(taken.fresh(f"d{x.name}"), x.type) for x in inputs]
+    tangents: dict[Value, Tangent] = dict(zip(inputs, given, strict=True))
+    order: list[Value] = []
+    for node in graph.nodes:
+        order.append(node)
+        if (found := _tangent_of(node, tangents)) is not None:
+            tangents[node] = found
+            parts = found if isinstance(found, tuple) else (found,)
+            order += [t for t in parts if t is not None]
+    smooth = [o for o in graph.outputs if _element(o).is_float]
+    moved = [cast("Value", tangents[o]) if o in tangents else zeros_like(o) for o in smooth]
+    names: dict[Value, str] = {}
+    for value, tangent in tangents.items():
+        if isinstance(tangent, Node):
+            names[tangent] = f"d{value.name}"
+    outputs = (*graph.outputs, *moved)
+    return assembled(f"{graph.name}_jvp", (*graph.inputs, *given), order, outputs, names)
+
+
+def _element(value: Value) -> DType:
+    return cast(TensorType, value.type).dtype
+
+
+def _tangent_of(node: Node, tangents: dict[Value, Tangent]) -> Tangent | None:
+    if node.op.name == "getitem":
+        parts = tangents.get(cast(Value, node.inputs[0]))
+        index = cast(int, node.op.attributes()["index"])
+        return parts[index] if isinstance(parts, tuple) else None
+    dxs = [None if v is None else tangents.get(v) for v in node.inputs]
+    if all(dx is None for dx in dxs):
+        return None
+    return local_tangent(node, cast("Sequence[Value | None]", dxs))
+
+
+def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
+    """How `y` moves when its inputs move by `dxs` (None: that input does not move).
+
+    None if it does not move, or is not of real numbers. Raises GradientError as `local_gradient`.
+    """
+    types = y.type.items if isinstance(y.type, TupleType) else (y.type,)
+    us = [Input("u", t) if t.dtype.is_float else None for t in types]
+    asked = [u for u in us if u is not None]
+    if not asked:
+        return None
+    grads = local_gradient(y, tuple(us) if isinstance(y.type, TupleType) else asked[0])
+    used = [(g, dx) for g, dx in zip(grads, dxs, strict=True) if g is not None and dx is not None]
+    made: dict[Node, None] = {}
+    for g, _ in used:
+        made |= dict.fromkeys(nodes_made(g, {y, *made}))
+    with located(Derived("tangent", y.loc)):
+        found = backward(made, [g for g, _ in used], [dx for _, dx in used], asked)
+        parts = iter(_at_any_point(found, asked))
+    result = tuple(next(parts) if u is not None else None for u in us)
+    if all(part is None for part in result):
+        return None
+    return result if isinstance(y.type, TupleType) else result[0]
+
+
+def _at_any_point(found: Sequence[Value | None], us: Sequence[Input]) -> list[Value | None]:
+    """The derivatives by `us`: the gradient being linear in them, they are the same everywhere."""
+    values = [v for v in found if v is not None]
+    zeros: dict[Value, Value] = {u: zeros_like(u) for u in us}
+    moved = iter(inlined(Graph.of("linear", [], values), zeros))
+    return [None if v is None else next(moved) for v in found]
+
+
+def hvp(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
+    """The graph of the Hessian of a loss times a vector, without the Hessian.
+
+    It takes the inputs, then `d` and the name of each of `wrt`: the vector. It gives one output for
+    each of `wrt`: how the gradient moves along that vector, the forward mode of the reverse mode
+    (Pearlmutter, 1994). Raises GradientError as `grad` does.
+    """
+    names = [i.name for i in inputs_named("hvp", graph, wrt)]
+    gradient = grad(graph, names)
+    both = jvp(gradient, names)
+    products = both.outputs[len(names) :]
+    named = {p: f"h{name}" for name, p in zip(names, products, strict=True)}
+    return assembled(f"{graph.name}_hvp", both.inputs, both.nodes, products, named)
