@@ -163,3 +163,9 @@ class GradientError(CompileError):
     """A derivative that does not exist, or is asked for in a way that has no meaning (MDLC12xx)."""
 
     default_code = "MDLC1201"
+
+
+class TrainError(CompileError):
+    """A step, an optimiser, a data set, a record file or a checkpoint (MDLC125x to MDLC128x)."""
+
+    default_code = "MDLC1250"

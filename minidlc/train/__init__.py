@@ -1,0 +1,48 @@
+"""Training: data, losses, optimisers, the compiled step, checkpoints (course chapter 03_autodiff).
+
+    data = mc.train.dataset({"x": x, "y": y}).shuffle(seed=0).batch(64, drop_last=True)
+    step = mc.compile_train_step(loss, params, optimizer=mc.train.adam(1e-3))
+    for batch in data:
+        print(step(**batch)[0])                     # the loss; parameters are updated in place
+
+Names are loaded on first use: data and checkpoints need no LLVM. Reading order: atomic, records,
+data, loading, checkpoint; trainer.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minidlc.train.checkpoint import Checkpoints as Checkpoints
+    from minidlc.train.checkpoint import load as load
+    from minidlc.train.checkpoint import save as save
+    from minidlc.train.data import dataset as dataset
+    from minidlc.train.data import windows as windows
+    from minidlc.train.records import Records as Records
+    from minidlc.train.records import RecordWriter as RecordWriter
+    from minidlc.train.trainer import Trainer as Trainer
+
+_HOME = {
+    "Checkpoints": "checkpoint",
+    "Records": "records",
+    "RecordWriter": "records",
+    "Trainer": "trainer",
+    "dataset": "data",
+    "load": "checkpoint",
+    "save": "checkpoint",
+    "windows": "data",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(name)
+    value = getattr(importlib.import_module(f"minidlc.train.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)
