@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidlc.expr.types import DType
-from minidlc.graph.graph import Constant, Value, apply, tensor_type
+from minidlc.graph.graph import Constant, Node, Value, apply, make_op, tensor_type
 from minidlc.ops.elementwise import wide
 
 
@@ -37,6 +37,15 @@ def narrowed(y: Value, like: Value) -> Value:
 def reshaped(x: Value, shape: Sequence[int]) -> Value:
     """The value in this shape."""
     return x if tensor_type(x).shape == tuple(shape) else apply("reshape", x, shape=tuple(shape))
+
+
+def transposed(x: Value, perm: Sequence[int]) -> Value:
+    """The value with its axes in this order; a transpose that this one undoes is taken back."""
+    perm = tuple(perm)
+    undone = make_op("transpose", {"perm": tuple(map(perm.index, range(len(perm))))})
+    if isinstance(x, Node) and x.op == undone and (source := x.inputs[0]) is not None:
+        return source
+    return apply("transpose", x, perm=perm)
 
 
 def scalar(number: float, element: DType) -> Constant:

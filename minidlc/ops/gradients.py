@@ -54,7 +54,9 @@ def summed_to(dx: Value, x: Value) -> Value:
     ahead = len(wide) - len(shape)
     axes = [*range(ahead)]
     axes += [ahead + d for d, n in enumerate(shape) if n != wide[ahead + d]]
-    total = apply("sum", dx, axes=tuple(axes), keepdims=True) if axes else dx
+    if len(axes) == ahead:
+        return apply("sum", dx, axes=tuple(axes), keepdims=False)
+    total = apply("sum", dx, axes=tuple(axes), keepdims=True)
     return total if not ahead else apply("reshape", total, shape=tensor_type(x).dims)
 
 

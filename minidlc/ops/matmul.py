@@ -19,7 +19,7 @@ from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.composing import reshaped
+from minidlc.ops.composing import reshaped, transposed
 from minidlc.ops.elementwise import broadcast_index, load, rounded, widened
 from minidlc.ops.gradients import Grads, given, summed_to
 from minidlc.ops.rules import Values
@@ -34,7 +34,7 @@ def _matrix(x: Value, missing: int) -> Value:
 def _transposed(x: Value) -> Value:
     """The matrices along the last two axes, transposed."""
     rank = tensor_type(x).rank
-    return apply("transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return transposed(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 @register_op

@@ -16,10 +16,11 @@ import numpy as np
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, select
 from minidlc.expr.types import Dim, TensorType
-from minidlc.graph.graph import Node, Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.graph.types import TupleType
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import transposed
 from minidlc.ops.elementwise import axis_names, broadcast_index
 from minidlc.ops.gradients import Grads, given, summed_to
 from minidlc.ops.rules import Values
@@ -71,7 +72,7 @@ class Transpose(Op):
 
     def gradient(self, y: Node, dy: Value) -> Grads:
         order = self.order(tensor_type(y).rank)
-        return (apply("transpose", dy, perm=tuple(map(order.index, range(len(order))))),)
+        return (transposed(dy, tuple(map(order.index, range(len(order))))),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -166,6 +167,16 @@ class Concat(Op):
             return value
 
         return compute(out.dims, body, self.name, axes=axis_names(out.rank))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """Each input gets its part of dy."""
+        axis, begin = rules.axis(self, self.axis, tensor_type(y).rank), 0
+        parts: list[Value] = []
+        for x in given(y):
+            end = begin + tensor_type(x).dims[axis]
+            parts.append(apply("slice", dy, starts=(begin,), ends=(end,), axes=(axis,)))
+            begin = end
+        return tuple(parts)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
