@@ -1,0 +1,306 @@
+"""What must hold of the gradient of every op: it is compared with differences of the op itself.
+
+    for case in cases(op_class("relu")):            # its examples, in f64, at ordinary numbers
+        check_gradient(case)                        # mc.grad = (s(x + h) - s(x - h)) / 2h
+
+Here s(x) is the sum over all results of dy * y, with random dy. In f64 a step of 1e-6 leaves an
+error of about 1e-12 f''' by truncation and 1e-10 |s| by rounding, so 1e-6 is a bound that a right
+gradient keeps with room to spare and a wrong term breaks. At a kink the differences to the left and
+to the right differ, and what is asked for is a subgradient: a number between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import minidlc as mc
+from minidlc.expr.types import DType, TensorType, f64
+from minidlc.graph import (
+    Example,
+    Graph,
+    Input,
+    Op,
+    TupleType,
+    Value,
+    apply,
+    build,
+    difference,
+    evaluate,
+    getitem,
+    interpret,
+    parse,
+    verify,
+)
+from minidlc.graph.graph import Constant, Node
+from minidlc.ops.elementwise import Elementwise
+from minidlc.tests.ops.checks import describe, results, type_of
+
+H = 2.0**-20  # the step of the differences in f64
+BOUND = 1e-6  # how far a gradient may be from a difference, relative to 1 + its size
+H_F32, BOUND_F32 = 2.0**-7, 1e-3  # of ops that are linear where they are real
+KINK = 1e-4  # left and right differ by more: a kink, or a second derivative above 100
+ONE_BY_ONE = 64  # inputs of more elements are checked along random directions
+DIRECTIONS = 3
+
+# ops that jump: between the jumps the derivative is compared, so examples are moved off them
+JUMPS = ("ceil", "floor", "hardmax", "mod", "round", "sign", "quantize_linear")
+POLES = ("div", "mod", "reciprocal")  # ops that divide by an input: it keeps away from 0
+
+# ops of real numbers that have no gradient, and why
+NO_GRADIENT = {
+    "bit_cast": "bits read as another type are no function of numbers",
+    "conv2d_nchwc": "the pass layout makes it, of graphs whose gradients are already there",
+    "depthwise_nchwc": "as conv2d_nchwc",
+    "pack": "as conv2d_nchwc",
+    "unpack": "as conv2d_nchwc",
+}
+IN_F32 = ("dequantize_linear",)  # f64 is not among the results that ONNX allows it
+
+
+@dataclass(frozen=True)
+class Case:
+    """One op at one point in f64, and how the loss changes with each of its results."""
+
+    op: Op
+    inputs: tuple[Any, ...]
+    dys: tuple[Any, ...]  # None for a result that is not of real numbers
+
+    @property
+    def moving(self) -> list[int]:
+        """Which inputs are of real numbers."""
+        return [n for n, x in enumerate(self.inputs) if x is not None and x.dtype.kind == "f"]
+
+    @property
+    def given(self) -> list[Any]:
+        """The arrays that are not omitted."""
+        return [x for x in self.inputs if x is not None]
+
+    def loss(self, *inputs: Any) -> float:
+        """The sum of dy * y over all results, computed by the op's reference."""
+        ys = results(evaluate(self.op, inputs))
+        return sum(
+            float(np.sum(dy * y)) for y, dy in zip(ys, self.dys, strict=True) if dy is not None
+        )
+
+    @cached_property
+    def scale(self) -> float:
+        """How large the terms of the loss are: rounding is in proportion to it."""
+        ys = results(evaluate(self.op, self.inputs))
+        pairs = ((y, dy) for y, dy in zip(ys, self.dys, strict=True) if dy is not None)
+        return sum(float(np.sum(np.abs(dy * y))) for y, dy in pairs)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The loss as a graph of the inputs x0, x1, …"""
+        inputs = [
+            None if x is None else Input(f"x{n}", type_of(x)) for n, x in enumerate(self.inputs)
+        ]
+        node = build(self.op, inputs)
+        several = isinstance(node.type, TupleType)
+        ys = [getitem(node, n) for n in range(len(self.dys))] if several else [node]
+        parts = [weighted(y, dy) for y, dy in zip(ys, self.dys, strict=True) if dy is not None]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return Graph.of("loss", [x for x in inputs if x is not None], [total])
+
+    def __str__(self) -> str:
+        return describe(Example(self.op, self.inputs))
+
+
+def weighted(y: Value, dy: Any) -> Node:
+    """The sum of dy * y, a scalar."""
+    return apply("sum", apply("mul", y, Constant("dy", dy)), keepdims=False)
+
+
+def cases(cls: type[Op], *, jitter: bool = False, seed: int = 0) -> Iterator[Case]:
+    """The examples of an op that have a derivative, with f64 for f32, at ordinary numbers.
+
+    Those of f16 and bf16 would be the same once more. With `jitter` no input lies on a kink.
+    """
+    for number, example in enumerate(cls.examples()):
+        if any(x is not None and x.dtype.name in ("float16", "bfloat16") for x in example.inputs):
+            continue
+        case = case_of(example, jitter=jitter or cls.name in JUMPS, seed=1000 * seed + number)
+        if case is not None:
+            yield case
+
+
+def case_of(example: Example, *, jitter: bool = False, seed: int = 0) -> Case | None:
+    """The example in f64 at ordinary numbers; None if nothing of it is differentiable."""
+    rng = np.random.default_rng(seed)
+    single = example.op.name in IN_F32
+    op = example.op if single else in_f64(example.op)
+    inputs = tuple(
+        ordinary(op, x, rng, jitter=jitter).astype(np.float32 if single else np.float64)
+        if is_float(x)
+        else x
+        for x in example.inputs
+    )
+    ys = results(evaluate(op, inputs))
+    if not any(map(is_float, inputs)) or not any(map(is_float, ys)):
+        return None
+    dys = tuple(rng.uniform(-1, 1, y.shape).astype(y.dtype) if is_float(y) else None for y in ys)
+    return Case(op, inputs, dys)
+
+
+def is_float(x: Any) -> bool:
+    """Of real numbers; bf16 is none of NumPy's own kinds."""
+    return x is not None and type_of(x).dtype.is_float
+
+
+def in_f64(thing: Any) -> Any:
+    """An op, graph, type or attribute with f64 in place of every other real type."""
+    match thing:
+        case DType():
+            return f64 if thing.is_float else thing
+        case TensorType():
+            return thing.with_dtype(in_f64(thing.dtype))
+        case Op():
+            changed = {name: in_f64(value) for name, value in thing.attributes().items()}
+            return replace(thing, **changed) if changed else thing
+        case Graph():
+            return _graph_in_f64(thing)
+        case tuple():
+            return tuple(map(in_f64, thing))
+        case _:
+            return thing
+
+
+def _graph_in_f64(graph: Graph) -> Graph:
+    new: dict[Value | None, Value | None] = {None: None}
+    for x in graph.inputs:
+        new[x] = Input(x.name, in_f64(x.type))
+
+    def value(v: Value | None) -> Value | None:
+        if isinstance(v, Constant) and v not in new:
+            new[v] = Constant(v.name, v.array.astype(np.float64)) if is_float(v.array) else v
+        return new[v]
+
+    for node in graph.nodes:
+        new[node] = build(in_f64(node.op), [value(v) for v in node.inputs], name=node.name)
+    return Graph.of(graph.name, [new[x] for x in graph.inputs], [value(o) for o in graph.outputs])
+
+
+def ordinary(op: Op, x: Any, rng: np.random.Generator, *, jitter: bool) -> Any:
+    """The array with numbers in place of NaN, infinities, denormals and what is out of domain."""
+    x = x.astype(np.float64)
+    low, high = op.domain if isinstance(op, Elementwise) else (0.5, 1.5)
+    margin = (high - low) / 50
+    with np.errstate(invalid="ignore"):
+        odd = ~np.isfinite(x) | (np.abs(x) > 1e30) | ((x != 0) & (np.abs(x) < 1e-4))
+        if isinstance(op, Elementwise) and op.domain != Elementwise.domain:
+            odd |= (x < low + margin) | (x > high - margin)
+    x = np.where(odd, rng.uniform(low + margin, high - margin, x.shape), x)
+    if jitter:
+        x = x + rng.uniform(0.01, 0.05, x.shape)
+    if op.name in POLES:
+        x = np.where(np.abs(x) < 0.25, np.copysign(0.25 + np.abs(x), x), x)
+    return x
+
+
+def gradients(case: Case) -> list[Any]:
+    """What `mc.grad` says, one array for each input of real numbers."""
+    return interpret(mc.grad(case.graph), case.given)
+
+
+def check_gradient(case: Case) -> None:
+    """The gradient is the difference of the loss, one element at a time or along directions."""
+    rng = np.random.default_rng(7)
+    for n, dx in zip(case.moving, gradients(case), strict=True):
+        x = case.inputs[n]
+        assert (dx.dtype, dx.shape) == (x.dtype, x.shape)
+
+        def loss_at(moved: Any, n: int = n) -> float:
+            return case.loss(*case.inputs[:n], moved, *case.inputs[n + 1 :])
+
+        for v in directions(x, rng):
+            compare(loss_at, x, v, float(np.sum(dx * v)), case.scale, f"input {n}")
+
+
+def directions(x: Any, rng: np.random.Generator) -> Iterator[Any]:
+    """Each element alone if they are few, else all of them together in random proportions."""
+    if x.size <= ONE_BY_ONE:
+        for place in np.ndindex(x.shape):
+            v = np.zeros(x.shape)
+            v[place] = 1.0
+            yield v
+    else:
+        for _ in range(DIRECTIONS):
+            yield rng.standard_normal(x.shape)
+
+
+def compare(
+    loss: Callable[[Any], float], x: Any, v: Any, slope: float, scale: float, where: str
+) -> None:
+    """`slope` is how `loss` changes at `x` along `v`; at a kink, between left and right."""
+    step, rounding = (H, BOUND) if x.dtype == np.float64 else (H_F32, BOUND_F32)
+    h = step * max(1.0, float(np.max(np.abs(x * (v != 0)))))
+    moved = (h * v).astype(x.dtype)
+    ahead, here, behind = loss(x + moved), loss(x), loss(x - moved)
+    assert np.isfinite([ahead, here, behind]).all(), f"{where}: the loss is {here}"
+    left, right, central = (here - behind) / h, (ahead - here) / h, (ahead - behind) / (2 * h)
+    bound = rounding * (1 + abs(central)) + 8 * float(np.finfo(x.dtype).eps) * scale / h
+    if abs(right - left) <= KINK * (1 + abs(central)):
+        left = right = central
+    low, high = min(left, right) - bound, max(left, right) + bound
+    place = np.argwhere(v).tolist() if np.count_nonzero(v) == 1 else "a direction"
+    assert low <= slope <= high, f"{where} at {place}: {slope} is not in [{low}, {high}]"
+
+
+def check_forward(case: Case) -> None:
+    """Forward mode is the transpose of reverse mode: <dy, J dx> = <J^T dy, dx>."""
+    rng = np.random.default_rng(8)
+    dxs = [rng.standard_normal(case.inputs[n].shape) for n in case.moving]
+    pushed = interpret(mc.jvp(case.graph), [*case.given, *dxs])[1]
+    pulled = sum(float(np.sum(g * dx)) for g, dx in zip(gradients(case), dxs, strict=True))
+    np.testing.assert_allclose(float(pushed), pulled, rtol=1e-10, atol=1e-10)
+
+
+def check_second(case: Case) -> None:
+    """The gradient of the gradient is the difference of the gradient, along directions."""
+    rng = np.random.default_rng(9)
+    first = mc.grad(case.graph)
+    weights = [rng.uniform(-1, 1, case.inputs[n].shape) for n in case.moving]
+    total = Constant("zero", np.zeros(()))
+    for dx, weight in zip(first.outputs, weights, strict=True):
+        total = total + weighted(dx, weight)
+    both = Graph.of("twice", first.inputs, [total])
+    seconds = interpret(mc.grad(both), case.given)
+    places = [n for n, x in enumerate(case.inputs) if x is not None]
+    scale = sum(float(np.sum(np.abs(g))) for g in interpret(first, case.given)) + case.scale
+    for n, dx in zip(case.moving, seconds, strict=True):
+        x, at = case.inputs[n], places.index(n)
+
+        def loss_at(moved: Any, at: int = at) -> float:
+            return float(interpret(both, [*case.given[:at], moved, *case.given[at + 1 :]])[0])
+
+        if x.size:
+            v = rng.standard_normal(x.shape)
+            compare(loss_at, x, v, float(np.sum(dx * v)), scale, f"second: input {n}")
+
+
+def check_text(case: Case) -> None:
+    """The gradient verifies, prints, and its text reads back as the same graph."""
+    graph = mc.grad(case.graph)
+    verify(graph)
+    back = parse(str(graph))
+    assert difference(graph, back) is None
+
+
+def check_cases(found: Iterable[Case], check: Callable[[Case], None]) -> int:
+    """Run a check on each case; the first failure names it. Returns how many there were."""
+    count = 0
+    for case in found:
+        try:
+            check(case)
+        except Exception as e:
+            e.add_note(f"case: {case}")
+            raise
+        count += 1
+    return count
