@@ -1,0 +1,86 @@
+"""A file that is there as a whole or not at all, whatever happens while it is written.
+
+    with atomic_file("runs/step-100.mdlc") as file: # writes .step-100.mdlc.4711.tmp
+        file.write(b"…")
+    # now the file stands under its name; if the block raised, nothing has changed
+
+The bytes go to a temporary file in the same folder and to the disk (fsync), then the file takes its
+name in one step, then the folder goes to the disk as well. A process that is killed in between
+leaves a temporary file, which `sweep` deletes. Source: Pillai and others, "All file systems are not
+created equal", OSDI 2014. Treated in course chapter 03_autodiff.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import BinaryIO
+
+from minidlc.support.arguments import expect
+from minidlc.support.errors import TrainError
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
+    """Open a file for writing that takes its name when the block ends without an exception.
+
+    Folders that are missing are made. Raises TrainError (MDLC1265) if the system cannot write.
+    """
+    expect("atomic_file", "path", path, str, os.PathLike)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with _refusing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = temporary.open("wb")
+        with file:
+            yield file
+            with _refusing(target):
+                file.flush()
+                os.fsync(file.fileno())
+        with _refusing(target):
+            os.replace(temporary, target)
+            _sync_folder(target.parent)
+    except BaseException as e:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(e, OSError) and e.errno in _NO_ROOM:  # raised by a write within the block
+            raise _refusal(target, e) from None
+        raise
+
+
+def sweep(folder: Path) -> None:
+    """Delete what killed processes left half written. No process may be writing there now."""
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+@contextlib.contextmanager
+def _refusing(target: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise _refusal(target, e) from None
+
+
+def _refusal(target: Path, error: OSError) -> TrainError:
+    text = f"{target} cannot be written: {error.strerror or error}"
+    hint = "nothing was changed: the file before it, if any, is still there"
+    return TrainError(text, hint=hint, code="MDLC1265")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new name on the disk; Windows can open no folder, and needs not."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,172 @@
+"""Data sets: records shuffled, changed, put into batches, made ahead of time.
+
+    data = mc.train.dataset({"x": x, "y": y}).shuffle(seed=0).batch(64, drop_last=True).prefetch(2)
+    for batch in data:                              # one epoch; the next loop is the next epoch
+        step(**batch)
+    saved = data.state()                            # also in the middle: load_state goes on there
+
+What comes out depends on the seed, the epoch and the number of the batch alone, not on how many
+workers make it (`stages` says why). Treated in course chapter 03_autodiff.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Never
+
+import numpy as np
+
+from minidlc.support.arguments import expect
+from minidlc.support.errors import TrainError
+from minidlc.train.loading import ahead
+from minidlc.train.stages import Arrays, Batch, Items, Map, Shuffle, Stage, Windows
+
+
+class Dataset:
+    """Elements in epochs. A loop over it is one epoch, or the rest of the one that was left.
+
+    `epoch` and `position` say which element comes next. Each method below returns a new data set
+    that begins at epoch 0; the old one stays as it is.
+    """
+
+    def __init__(self, stage: Stage, depth: int = 0, workers: int = 0) -> None:
+        self.stage = stage
+        self.epoch = 0
+        self.position = 0
+        self._depth = depth
+        self._workers = workers
+        self._loop: object = None  # the loop that moves the position
+
+    def shuffle(self, seed: int) -> Dataset:
+        """Every epoch in an order of its own: a random permutation of all elements."""
+        return self._with(Shuffle(self.stage, _number("shuffle", "seed", seed, 0)))
+
+    def map(self, function: Callable[..., Any], *, seed: int | None = None) -> Dataset:
+        """Apply `function` to each element; with a seed it is called as `function(element, rng)`.
+
+        `rng` is a `numpy.random.Generator` made from the seed, the epoch and the record's index.
+        Several workers call the function at the same time. What it raises becomes a TrainError
+        (MDLC1271) with the index and the line.
+        """
+        expect("map", "function", function, Callable)  # pyright: ignore[reportArgumentType]
+        if seed is not None:
+            seed = _number("map", "seed", seed, 0)
+        return self._with(Map(self.stage, function, seed))
+
+    def batch(self, size: int, *, drop_last: bool = False) -> Dataset:
+        """Stack `size` elements; `drop_last` leaves out a last batch that is smaller.
+
+        A compiled step has one batch size, so training wants `drop_last=True`. Raises TrainError
+        (MDLC1270) if no batch is left, and MDLC1272 in the loop for records that do not stack.
+        """
+        expect("batch", "drop_last", drop_last, bool)
+        stage = Batch(self.stage, _number("batch", "size", size, 1), drop_last)
+        if not len(stage):
+            text = f"batch: {len(self.stage)} elements give no batch of {size}"
+            _refuse(text, "a smaller batch, or drop_last=False")
+        return self._with(stage)
+
+    def prefetch(self, depth: int = 2, *, workers: int = 1) -> Dataset:
+        """Let `workers` threads make up to `depth` elements before they are asked for.
+
+        The elements are the same, in the same order, for any number of workers; 0 means none.
+        """
+        depth = _number("prefetch", "depth", depth, 1)
+        return Dataset(self.stage, depth, _number("prefetch", "workers", workers, 0))
+
+    def _with(self, stage: Stage) -> Dataset:
+        return Dataset(stage, self._depth, self._workers)
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    def at(self, epoch: int, n: int) -> Any:
+        """Element `n` of an epoch, out of turn: the position stays."""
+        n = _number("at", "n", n, 0)
+        if n >= len(self):
+            _refuse(f"at: there is no element {n}", f"an epoch has {len(self)}")
+        return self.stage.at(_number("at", "epoch", epoch, 0), n)
+
+    def __iter__(self) -> Generator[Any]:
+        """The rest of the epoch. Raises TrainError (MDLC1274) if another loop has begun since."""
+        self._loop = loop = object()
+        epoch, numbers = self.epoch, range(self.position, len(self))
+        make = functools.partial(self.stage.at, epoch)
+        made = ahead(make, numbers, depth=self._depth, workers=self._workers)
+        with contextlib.closing(made):
+            for n, element in zip(numbers, made, strict=True):
+                if self._loop is not loop:
+                    text = "this loop over a data set goes on, although the set was moved since"
+                    hint = "one loop at a time; for a second one make a second data set"
+                    raise TrainError(text, hint=hint, code="MDLC1274")
+                self.position = n + 1
+                yield element
+        self.epoch, self.position = epoch + 1, 0
+
+    def state(self) -> dict[str, int | str]:
+        """Where the data set stands, as numbers and text for a checkpoint."""
+        return {"epoch": self.epoch, "position": self.position, "of": str(self)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state()` was taken: the next element is the one that came next there.
+
+        Raises TrainError (MDLC1273) for the state of a data set of other stages, sizes or seeds.
+        """
+        expect("load_state", "state", state, Mapping, hint="what state() returned")
+        if (of := state.get("of")) != str(self):
+            notes = (f"saved: {of}", f"this one: {self}")
+            text = "load_state: the state is that of another data set"
+            raise TrainError(text, notes=notes, code="MDLC1273")
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._loop = None
+
+    def __str__(self) -> str:
+        return str(self.stage)
+
+
+def dataset(source: Mapping[str, Any] | Sequence[Any]) -> Dataset:
+    """The records of a dict of arrays (row n of each), of `Records(path)`, or of a sequence.
+
+    Records are dicts, tuples or single arrays. Raises TrainError (MDLC1269) for arrays of different
+    lengths, and for a source without records.
+    """
+    expect("dataset", "source", source, Mapping, Sequence, hint='{"x": array, "y": array}')
+    if not isinstance(source, Mapping):
+        stage: Stage = Items(source)
+    else:
+        arrays = {name: np.asarray(array) for name, array in source.items()}
+        lengths = {name: len(a) if a.ndim else None for name, a in arrays.items()}
+        if None in lengths.values() or len(set(lengths.values())) > 1:
+            text = f"dataset: the arrays differ in length: {lengths}"
+            raise TrainError(text, hint="row n of each is record n", code="MDLC1269")
+        stage = Arrays(arrays) if arrays else Items(())
+    return _filled(stage)
+
+
+def windows(array: Any, length: int, *, stride: int = 1) -> Dataset:
+    """The pieces of `length` rows of an array, each beginning `stride` behind the one before.
+
+    For sequences: characters, sound. Raises TrainError (MDLC1269) for an array that is too short.
+    """
+    length = _number("windows", "length", length, 1)
+    whole = np.atleast_1d(np.asarray(array))
+    return _filled(Windows(whole, length, _number("windows", "stride", stride, 1)))
+
+
+def _filled(stage: Stage) -> Dataset:
+    if not len(stage):
+        raise TrainError(f"dataset: there is no record: {stage}", code="MDLC1269")
+    return Dataset(stage)
+
+
+def _number(method: str, name: str, value: Any, least: int) -> int:
+    expect(method, name, value, int, np.integer)
+    if value < least:
+        _refuse(f"{method}: {name} is {value}, expected {least} or more")
+    return int(value)
+
+
+def _refuse(text: str, hint: str | None = None) -> Never:
+    raise TrainError(text, hint=hint, code="MDLC1270")
