@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from minidlc import npu as npu
     from minidlc import target as target
     from minidlc import te as te
+    from minidlc import train as train
     from minidlc import viz as viz
     from minidlc.autodiff import custom_gradient as custom_gradient
     from minidlc.autodiff import grad as grad
@@ -46,12 +47,14 @@ if TYPE_CHECKING:
     from minidlc.jitted import jit as jit
     from minidlc.overrides import use as use
     from minidlc.sessions import session as session
+    from minidlc.train.step import compile_train_step as compile_train_step
     from minidlc.transform import Pipeline as Pipeline
 
 __version__ = "0.1.0"
 
 _HOME = {
     "compile": "minidlc.driver",
+    "compile_train_step": "minidlc.train.step",
     "custom_gradient": "minidlc.autodiff.custom",
     "grad": "minidlc.autodiff",
     "hvp": "minidlc.autodiff",
@@ -80,7 +83,7 @@ _HOME = {
 }
 _DTYPES = ("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 _HOME.update(dict.fromkeys((*_DTYPES, "bool_"), "minidlc.expr.types"))
-_MODULES = ("debug", "npu", "target", "te", "viz")
+_MODULES = ("debug", "npu", "target", "te", "train", "viz")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@
         print(step(**batch)[0])                     # the loss; parameters are updated in place
 
 Names are loaded on first use: data and checkpoints need no LLVM. Reading order: atomic, records,
-data, loading, checkpoint; trainer.
+data, loading, checkpoint; losses, optimizers, scaling, step_graph, step; trainer.
 """
 
 from __future__ import annotations
@@ -20,18 +20,36 @@ if TYPE_CHECKING:
     from minidlc.train.checkpoint import save as save
     from minidlc.train.data import dataset as dataset
     from minidlc.train.data import windows as windows
+    from minidlc.train.optimizers import Optimizer as Optimizer
+    from minidlc.train.optimizers import adam as adam
+    from minidlc.train.optimizers import adamw as adamw
+    from minidlc.train.optimizers import momentum as momentum
+    from minidlc.train.optimizers import rmsprop as rmsprop
+    from minidlc.train.optimizers import sgd as sgd
     from minidlc.train.records import Records as Records
     from minidlc.train.records import RecordWriter as RecordWriter
+    from minidlc.train.scaling import DynamicScale as DynamicScale
+    from minidlc.train.step import TrainStep as TrainStep
+    from minidlc.train.step import compile_train_step as compile_train_step
     from minidlc.train.trainer import Trainer as Trainer
 
 _HOME = {
     "Checkpoints": "checkpoint",
+    "DynamicScale": "scaling",
+    "Optimizer": "optimizers",
     "Records": "records",
     "RecordWriter": "records",
+    "TrainStep": "step",
     "Trainer": "trainer",
+    "adam": "optimizers",
+    "adamw": "optimizers",
+    "compile_train_step": "step",
     "dataset": "data",
     "load": "checkpoint",
+    "momentum": "optimizers",
+    "rmsprop": "optimizers",
     "save": "checkpoint",
+    "sgd": "optimizers",
     "windows": "data",
 }
 

@@ -1,0 +1,177 @@
+"""`mc.compile_train_step`: a training step as one compiled call.
+
+    loss = mc.trace(lambda x, y, w: mc.train.mse(x @ w, y), f32[8, 3], f32[8, 1], f32[3, 1])
+    step = mc.compile_train_step(loss, {"w": w}, optimizer=mc.train.adam(1e-3))
+    value, = step(x=x, y=y)                         # forward, backward, update
+    step.params["w"]                                # the array that is trained, as it is now
+
+Reads the graph of a loss and the arrays to start with, writes a `TrainStep`. The graph of the step
+is made by step_graph.py, compiled by driver.py. Treated in course chapter 03_autodiff.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from minidlc.calling import match_arguments
+from minidlc.driver import compile as compile_graph
+from minidlc.executable import Executable
+from minidlc.expr.types import Array
+from minidlc.graph.graph import Graph, building
+from minidlc.graph.verify import verify
+from minidlc.levels import Later
+from minidlc.support import extension
+from minidlc.support.arguments import expect
+from minidlc.support.errors import TrainError, nearest
+from minidlc.support.locations import caller
+from minidlc.train.optimizers import Optimizer
+from minidlc.train.scaling import DynamicScale
+from minidlc.train.step_graph import StepGraph, step_graph
+from minidlc.train.step_options import checked_plan, fitting, frozen_names, parameters, type_of
+
+
+class TrainStep:
+    """A compiled training step and all that it remembers. One call at a time."""
+
+    graph: Graph
+    """The whole step, before the passes."""
+    loss_graph: Graph
+    """Forward alone, as the step computes it."""
+    executable: Executable
+    """The machine code of `graph`, with all its levels."""
+
+    def __init__(self, loss: Graph, built: StepGraph, executable: Executable, rate: float) -> None:
+        self.graph, self.loss_graph, self.executable = built.graph, loss, executable
+        self._built = built
+        self._arrays = {v.key: v.initial for v in built.variables}
+        self.learning_rate = rate
+
+    def __call__(self, /, *arrays: object, **named: object) -> list[Array]:
+        """One step on a batch: data inputs by position, by name, or as one dict.
+
+        Returns the loss before the update, f32[()] and not scaled, then the further outputs of the
+        loss graph. A loss that is NaN is returned as it is. Raises CallError (MDLC09xx) for inputs
+        that do not fit.
+        """
+        built = self._built
+        given = match_arguments(built.graph.name, built.data, arrays, named)
+        data = (given[i.name] for i in built.data)
+        results = self.executable(*data, self._rate, *self._arrays.values())
+        self._keep(results[built.results :])
+        return results[: built.results]
+
+    def _keep(self, new: Sequence[Array]) -> None:
+        changing = (v for v in self._built.variables if v.changes)
+        for variable, array in zip(changing, new, strict=True):
+            np.copyto(self._arrays[variable.key], array)
+
+    def __repr__(self) -> str:
+        data = ", ".join(f"{i.name}: {i.type}" for i in self._built.data)
+        return f"<{self.graph.name}({data}), {len(self.params)} parameters, {self.steps} updates>"
+
+    @property
+    def params(self) -> dict[str, Array]:
+        """The parameters by name: the arrays that the step changes, not copies of them."""
+        of = "parameters/"
+        return {k.removeprefix(of): a for k, a in self._arrays.items() if k.startswith(of)}
+
+    @property
+    def steps(self) -> int:
+        """How many updates were made; those left out for an overflow do not count."""
+        return int(self._arrays["counters/steps"])
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next updates. It may be set at any time: nothing is compiled again."""
+        return float(self._rate)
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        expect("a training step", "learning_rate", rate, int, float, np.floating)
+        if not math.isfinite(rate):
+            raise TrainError(f"learning_rate is {rate}", loc=caller(), code="MDLC1254")
+        self._rate = np.array(rate, np.float32)
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by now where the scale is dynamic, else 1."""
+        return float(self._arrays.get("counters/scale", 1.0))
+
+    def state(self) -> dict[str, Array]:
+        """A copy of all that the step remembers: parameters, slots, gradients so far, counters.
+
+        With it `load_state` goes on bit for bit. The learning rate is not part of it: a schedule
+        computes it from `steps`.
+        """
+        return {key: array.copy() for key, array in self._arrays.items()}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Go on from a `state()`, which is copied into the arrays that are there.
+
+        Raises TrainError (MDLC1255) for the state of another model or optimiser; then nothing has
+        changed.
+        """
+        expect("load_state", "state", state, Mapping, hint="what state() returned")
+        for key in (*self._arrays, *state):
+            if key not in state or key not in self._arrays:
+                where = "the state lacks" if key not in state else "this step has no"
+                hint = nearest(key, self._arrays, most=20)
+                raise _misfit(f"{where} {key!r}", hint)
+        found = {
+            key: fitting(f"load_state: {key!r}", type_of(old), state[key], "MDLC1255")
+            for key, old in self._arrays.items()
+        }
+        for key, array in found.items():
+            np.copyto(self._arrays[key], array)
+
+
+def _misfit(text: str, hint: str | None) -> TrainError:
+    return TrainError(f"load_state: {text}", loc=caller(), hint=hint, code="MDLC1255")
+
+
+def compile_train_step(
+    loss: Graph,
+    params: Mapping[str, Array] | Sequence[str],
+    optimizer: Optimizer | None = None,
+    *,
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    loss_scale: DynamicScale | float | None = None,
+    frozen: Sequence[str] = (),
+    seed: int = 0,
+    **compile_options: Any,
+) -> TrainStep:
+    """Compile forward, backward and update of a loss into one call.
+
+    `loss`: its first output, of one element, is what is to fall; others are handed back. `params`:
+    the inputs that are trained, each with the array to start with; or names of constants of the
+    graph, such as the weights of an ONNX model. Arrays are copied. The other inputs are data.
+    `optimizer`: default `adam(1e-3)`. `accumulate`: an update follows the mean gradient of so many
+    calls. `clip_norm`: the gradients are shortened together where their length exceeds it.
+    `loss_scale`: a fixed factor, or a DynamicScale. `frozen`: parameters that are not trained.
+    `seed`: of dropout and other draws, which differ from call to call. `compile_options` are those
+    of `mc.compile`.
+
+    Raises GradientError: MDLC1250 a loss that is no single real number, and as `mc.grad` does;
+    TrainError: MDLC1251 names that do not fit, 1252 an array of another type, 1253 no optimiser,
+    1254 a number out of range.
+    """
+    expect("compile_train_step", "loss", loss, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes one")
+    with building(), extension.counting() as overrides:
+        verify(loss)
+        loss, arrays = parameters(loss, params)
+        plan = checked_plan(
+            optimizer, accumulate, clip_norm, loss_scale, frozen_names(arrays, frozen), seed
+        )
+        built = step_graph(loss, arrays, plan)
+        executable = compile_graph(built.graph, **compile_options)
+    assert isinstance(executable, Executable), "all sizes are known"
+    if overrides:  # those of the gradient too, which were called before `compile`
+        levels = replace(executable.later(), overrides=overrides)
+        executable = replace(executable, later=Later.now(levels))
+    return TrainStep(loss, built, executable, plan.optimizer.learning_rate)
