@@ -17,9 +17,12 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr
 from minidlc.expr.types import TensorType
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.conv_gradients import bias_gradient, input_gradient
 from minidlc.ops.elementwise import load, rounded, widened
+from minidlc.ops.gradients import Grads
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, pad_array, padded, plain_fields, spatial_names
 from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
@@ -105,6 +108,16 @@ class Conv(Op):
         if b is not None:
             y = _with_bias(y, b)
         return rounded(y, out.dtype, "rounded")
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx is the transposed convolution of dy with w, db the sum of dy over the pixels."""
+        x, w, *bias = y.inputs
+        assert x is not None
+        assert w is not None
+        window = self.window(tensor_type(w).dims)
+        fields = {**self.attributes(), "kernel_shape": window.kernel}
+        dw = apply("conv_weight_gradient", x, dy, **fields)
+        return input_gradient(x, w, dy, window, self.group), dw, *bias_gradient(dy, bias)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

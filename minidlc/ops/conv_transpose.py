@@ -21,11 +21,13 @@ import numpy as np
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, select
 from minidlc.expr.types import Dim, TensorType
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed
+from minidlc.ops.conv_gradients import bias_gradient
 from minidlc.ops.elementwise import widened
+from minidlc.ops.gradients import Grads
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, plain, plain_fields, spatial_names
 from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
@@ -134,6 +136,27 @@ class ConvTranspose(Op):
         if b is not None:
             y = y + apply("reshape", in_wide(b), shape=(-1, *[1] * window.rank))
         return narrowed(y, x)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx is the convolution of dy with w: each pixel collects from where it has painted."""
+        x, w, *bias = y.inputs
+        assert x is not None
+        assert w is not None
+        window = self.window(tensor_type(w).dims)
+        margins, sizes = self.margins(window.rank), tensor_type(dy).dims[2:]
+        ends = tuple(n + min(end, 0) for n, (_, end) in zip(sizes, margins, strict=True))
+        painted = dy  # without what output_padding has put behind it, where no pixel paints
+        if ends != sizes:
+            axes = tuple(range(2, 2 + window.rank))
+            painted = apply("slice", dy, starts=(0,) * window.rank, ends=ends, axes=axes)
+        fields = {
+            "strides": window.strides,
+            "pads": (*(begin for begin, _ in margins), *(max(end, 0) for _, end in margins)),
+            "dilations": window.dilations,
+            "group": self.group,
+        }
+        dw = apply("conv_weight_gradient", painted, x, kernel_shape=window.kernel, **fields)
+        return apply("conv", painted, w, **fields), dw, *bias_gradient(dy, bias)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -18,11 +18,12 @@ import numpy as np
 from minidlc.expr.index import Index, maximum, minimum
 from minidlc.expr.nodes import Cast, Expr, IndexValue, call
 from minidlc.expr.types import DType, TensorType, dtype
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import load, to, wide, widened
+from minidlc.ops.gradients import Grads, constant, given
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, pad_array, padded, plain_fields, spatial_names
 from minidlc.te import functions
@@ -132,6 +133,11 @@ class MaxPool(Pool):
         axes = ("n", "c", *spatial_names(window.rank))
         return compute((*x.shape[:2], *out), body, self.name, axes=axes)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dy of a window goes to its maximum; equal elements share it evenly, NaN counts as one."""
+        (x,) = given(y)
+        return (apply("max_pool_gradient", x, y, dy, **self.attributes()),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Those of every pool, and integers."""
@@ -156,20 +162,20 @@ class AveragePool(Pool):
 
     def reference(self, x: Values) -> Values:
         window, out = self.window, self.out_dims(x.shape[2:])
-        reach = window.reach(x.shape[2:], out)
-        border = pad_array(widened(x), reach, 0)
-        pads = window.pads if self.count_include_pad else (0,) * len(window.pads)
-        inside = pad_array(np.ones(x.shape[2:], border.dtype), pads, 1)
-        rest = tuple(r - p for r, p in zip(reach, pads, strict=True))
-        inside = pad_array(inside, rest, 0)
+        border = pad_array(widened(x), window.reach(x.shape[2:], out), 0)
         total = np.zeros((*x.shape[:2], *out), border.dtype)
-        number = np.zeros(out, border.dtype)
-        for (_, tap), (_, one) in zip(
-            window.taps(border, out), window.taps(inside, out), strict=True
-        ):
+        for _, tap in window.taps(border, out):
             total += tap
-            number += one
-        return (total / number).astype(x.dtype)
+        return (total / self.counts(x.shape[2:]).astype(total.dtype)).astype(x.dtype)
+
+    def counts(self, dims: tuple[int, ...]) -> Values:
+        """NumPy: how many elements count in each window over an image of this size."""
+        window, out = self.window, self.out_dims(dims)
+        pads = window.pads if self.count_include_pad else (0,) * len(window.pads)
+        inside = pad_array(np.ones(dims), pads, 1)
+        reach = window.reach(dims, out)
+        inside = pad_array(inside, tuple(r - p for r, p in zip(reach, pads, strict=True)), 0)
+        return np.asarray(sum(one for _, one in window.taps(inside, out)))
 
     def compute(self, x: Tensor) -> Tensor:
         window, out = self.window, self.out_dims(x.shape[2:])
@@ -208,6 +214,15 @@ class AveragePool(Pool):
         for factor in factors:
             number = factor * number
         return number
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dy of a window, divided by the number of its elements, goes to each of them."""
+        (x,) = given(y)
+        fields, size = self.attributes(), tensor_type(x).dims[2:]
+        del fields["count_include_pad"]
+        with np.errstate(divide="ignore"):  # a dilated window may have nothing but pads
+            factor = constant(1 / self.counts(size), dy)
+        return (apply("spread_windows", dy * factor, size=size, **fields),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -261,6 +276,23 @@ class LpPool(Pool):
 
         sums = compute(shape, total, "pool_sum", axes=axes)
         return compute(shape, root, self.name, axes=axes)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dy * (|x| / y)**(p-1) * sign(x), summed over the windows; 0 where y, the norm, is 0."""
+        (x,), fields = given(y), self.attributes()
+        del fields["p"]
+        size, wide_x, norm, above = tensor_type(x).dims[2:], in_wide(x), in_wide(y), in_wide(dy)
+        if self.p == 1:
+            spread = apply("spread_windows", above, size=size, **fields)
+            return (narrowed(apply("sign", wide_x) * spread, x),)
+        nothing = apply("equal", norm, 0)
+        divisor = apply("pow", apply("where", nothing, 1, norm), float(self.p - 1))
+        scaled = apply("where", nothing, 0, above / divisor)
+        spread = apply("spread_windows", scaled, size=size, **fields)
+        powers = (
+            wide_x if self.p == 2 else wide_x * apply("pow", apply("abs", wide_x), self.p - 2.0)
+        )
+        return (narrowed(powers * spread, x),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
