@@ -19,10 +19,12 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, const, select
 from minidlc.expr.types import Dim, TensorType, bool_
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.conv import Conv
 from minidlc.ops.elementwise import axis_names, load, rounded
+from minidlc.ops.gradients import Grads, given
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, padded, plain_fields
 from minidlc.te.tensor import ReduceAxis, Tensor, compute, reduce_axis, sum
@@ -84,6 +86,11 @@ class Pack(Op):
         shape = self.type_rule(x.type).dims
         return compute(shape, body, self.name, axes=axis_names(len(shape)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        axis = rules.axis(self, self.axis, tensor_type(x).rank)
+        return (apply("unpack", dy, channels=tensor_type(x).dims[axis], axis=axis),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Whole blocks, a rest, fewer channels than a block; other axes; element types."""
@@ -128,6 +135,15 @@ class Unpack(Op):
 
         shape = self.type_rule(x.type).dims
         return compute(shape, body, self.name, axes=axis_names(len(shape)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """What the channels leave empty of the last blocks gets 0."""
+        (x,) = given(y)
+        type, axis = tensor_type(x), rules.axis(self, self.axis, tensor_type(x).rank - 1)
+        packed = apply("pack", dy, block=type.dims[-1], axis=axis)
+        pads = [0] * (2 * type.rank)
+        pads[type.rank + axis] = type.dims[axis] - tensor_type(packed).dims[axis]
+        return (apply("pad", packed, pads=tuple(pads)) if any(pads) else packed,)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -18,10 +18,13 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, IndexValue, binary, compare, const, select
 from minidlc.expr.types import Dim, TensorType, dtype, i32, i64, u64
+from minidlc.graph.graph import Constant, Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, Positions, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.binary import convert
+from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import axis_names, load, to
+from minidlc.ops.gradients import Grads, given, where_true, zeros_like
 from minidlc.ops.rules import Values
 from minidlc.te import functions
 from minidlc.te.tensor import Tensor, compute
@@ -94,6 +97,14 @@ class Gather(Op):
         out = self.type_rule(x.type, indices.type)
         return picked(x, out.dims, body, self.name)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """A row gets the sum of all dy of places that read it; f16 is summed in f32."""
+        x, indices = given(y)
+        type = tensor_type(x)
+        axis = rules.axis(self, self.axis, type.rank)
+        total = apply("index_add", in_wide(dy), indices, axis=axis, size=type.dims[axis])
+        return narrowed(total, x), None
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every axis, indices of rank 0 to 3, from the end, repeated, none; both index types."""
@@ -141,6 +152,13 @@ class GatherElements(Op):
             return functions.lookup(x, *index[:axis], place, *index[axis + 1 :])
 
         return picked(x, indices.shape, body, self.name)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """An element gets the sum of all dy of places that read it; f16 is summed in f32."""
+        x, indices = given(y)
+        how = {"axis": self.axis, "reduction": "add"}
+        total = apply("scatter_elements", in_wide(zeros_like(x)), indices, in_wide(dy), **how)
+        return narrowed(total, x), None
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -213,6 +231,14 @@ class GatherNd(Op):
         out = self.type_rule(x.type, indices.type)
         return picked(x, out.dims, body, self.name)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """An element gets the sum of all dy of places that read it; f16 is summed in f32."""
+        x, indices = given(y)
+        places = with_batches(indices, self.batch_dims)
+        zeros = in_wide(zeros_like(x))
+        total = apply("scatter_nd", zeros, places, in_wide(dy), reduction="add")
+        return narrowed(total, x), None
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Tuples of 1 to 3 positions, one tuple or many, slices behind, batches, none."""
@@ -226,6 +252,15 @@ class GatherNd(Op):
             yield Example(cls(batch), (x, np.stack(columns, -1)), 0, 0)
         yield Example(cls(), (samples.array((2, 2), "i32"), np.array([[0, 0], [1, -2]])), 0, 0)
         yield Example(cls(), (samples.array((0, 2)), np.zeros((0, 1), np.int64)), 0, 0)
+
+
+def with_batches(indices: Value, batch_dims: int) -> Value:
+    """Tuples of positions that begin with those of their batch: what needs no batch_dims."""
+    if not batch_dims:
+        return indices
+    type = tensor_type(indices)
+    grid = np.moveaxis(np.indices(type.dims[:-1])[:batch_dims], 0, -1)
+    return apply("concat", Constant("batch", grid.astype(type.dtype.numpy)), indices, axis=-1)
 
 
 def tuples(op: Op, x: TensorType, indices: TensorType, batch: int) -> int:
@@ -292,6 +327,15 @@ class OneHot(Op):
         out = self.type_rule(indices.type, values.type).dims
         return compute(out, body, self.name, axes=axis_names(len(out)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """Each of the two values gets the sum of dy where it stands; a position has no slope."""
+        indices, _ = given(y)
+        on = apply("one_hot", indices, np.array([False, True]), depth=self.depth, axis=self.axis)
+        off = apply("logical_not", on)
+        sums = [apply("sum", where_true(side, dy), keepdims=False) for side in (off, on)]
+        parts = [apply("reshape", total, shape=(1,)) for total in sums]
+        return None, apply("concat", *parts, axis=0)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """The new axis everywhere, indices outside and from the end, all types, depth 0 and 1."""
@@ -308,64 +352,3 @@ class OneHot(Op):
             yield Example(cls(5), (samples.special(element), values), 0, 0)
         for element in ("i64", "bool", "f16", "u8"):
             yield Example(cls(3), (grid, samples.special(element)[:2]), 0, 0)
-
-
-@register_op
-@dataclass(frozen=True)
-class ReverseSequence(Op):
-    """reverse_sequence(x, lengths)[b, t] = x[b, lengths[b] - 1 - t] while t < lengths[b].
-
-    Behind it stays x[b, t]. Here for batch_axis 0 and time_axis 1.
-    """
-
-    onnx = "ReverseSequence"
-    pattern = Pattern.INJECTIVE
-    batch_axis: int = 1
-    time_axis: int = 0
-
-    def type_rule(self, x: TensorType, lengths: TensorType) -> TensorType:
-        if x.rank < 2:
-            rules.fail(self, f"takes sequences in batches, got {x}", rules.RANK)
-        if {self.batch_axis, self.time_axis} != {0, 1}:
-            text = f"batch_axis and time_axis are 0 and 1, got {self.batch_axis}, {self.time_axis}"
-            rules.fail(self, text, rules.RANGE)
-        are_positions(self, "lengths", lengths)
-        rules.rank(self, "lengths", lengths, 1)
-        if not rules.same_dim(lengths.shape[0], x.shape[self.batch_axis]):
-            text = f"{lengths.shape[0]} lengths for a batch of {x.shape[self.batch_axis]}"
-            rules.fail(self, text, rules.DIMS)
-        return x
-
-    def positions(self, x: TensorType, lengths: TensorType) -> tuple[Positions, ...]:
-        return (Positions(1, 0, x.dims[self.time_axis] + 1),)
-
-    def reference(self, x: Values, lengths: Values) -> Values:
-        y = x.copy()
-        sources, targets = (np.moveaxis(a, self.batch_axis, 0) for a in (x, y))
-        for source, target, length in zip(sources, targets, lengths, strict=True):
-            target[:length] = source[:length][::-1]
-        return y
-
-    def compute(self, x: Tensor, lengths: Tensor) -> Tensor:
-        def body(*index: Index) -> Expr:
-            time = IndexValue(index[self.time_axis])
-            length = to(i64, lengths[index[self.batch_axis]])
-            place = select(time < length, length - 1 - time, time)
-            first = (index[0], place) if self.time_axis else (place, index[1])
-            return functions.lookup(x, *first, *index[2:])
-
-        return picked(x, x.shape, body, self.name)
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        """Both orders of the axes, lengths 0 to all, more axes, no sequence."""
-        lengths = np.array([4, 0, 1, 3, 2])
-        for shape in ((5, 4), (5, 4, 3)):
-            yield Example(cls(0, 1), (samples.array(shape), lengths), 0, 0)
-        for shape in ((4, 5), (4, 5, 2)):
-            yield Example(cls(), (samples.array(shape), lengths), 0, 0)
-        yield Example(cls(), (samples.array((1, 1)), np.array([1])), 0, 0)
-        yield Example(cls(), (samples.array((3, 0)), np.zeros(0, np.int64)), 0, 0)
-        yield Example(cls(), (samples.array((0, 2)), np.zeros(2, np.int64)), 0, 0)
-        for element in ("i64", "u8", "bool", "f16"):
-            yield Example(cls(0, 1), (samples.array((5, 7), element, -9, 9), lengths), 0, 0)

@@ -16,7 +16,7 @@ import numpy as np
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, select
 from minidlc.expr.types import Dim, TensorType
-from minidlc.graph.graph import Node, Value, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.graph.types import TupleType
 from minidlc.ops import rules, samples

@@ -16,10 +16,13 @@ import numpy as np
 
 from minidlc.expr.index import Cond, Index, maximum, minimum
 from minidlc.expr.nodes import Expr, const, select
-from minidlc.expr.types import TensorType
+from minidlc.expr.types import TensorType, bool_
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import scalar
 from minidlc.ops.elementwise import axis_names
+from minidlc.ops.gradients import Grads, where_true
 from minidlc.ops.rules import Values
 from minidlc.te.tensor import Tensor, compute
 
@@ -138,6 +141,29 @@ class Pad(Op):
         forth = position % period
         # the second minimum changes nothing; by it alone the ranges show that the load is inside
         return minimum(minimum(forth, period - forth), size - 1)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """x gets the dy of every place that repeats it, the value the sum of those outside x."""
+        x, *values = y.inputs
+        assert x is not None
+        type = tensor_type(x)
+        if self.mode != "constant":
+            return self._folded(type, dy), *(None for _ in values)
+        dx = apply("pad", dy, pads=tuple(-n for n in self.pads))
+        if all(value is None for value in values):
+            return dx, *values
+        inside = apply("expand", scalar(False, bool_), shape=type.dims)
+        outside = apply("pad", inside, scalar(True, bool_), pads=self.pads)
+        every = tuple(range(type.rank))
+        return dx, apply("sum", where_true(outside, dy), axes=every, keepdims=False)
+
+    def _folded(self, x: TensorType, dy: Value) -> Value:
+        """Axis by axis, the dy of the border added to that of the element it repeats."""
+        for axis, (dim, (begin, end)) in enumerate(zip(x.dims, self.sides(), strict=True)):
+            if begin or end:
+                places = Pad((begin, end), self.mode).reference(np.arange(dim))
+                dy = apply("index_add", dy, places, axis=axis, size=dim)
+        return dy
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, const, select
 from minidlc.expr.types import Dim, TensorType, dtype, i64
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, build, getitem, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, Positions, register_op
 from minidlc.graph.types import TupleType
 from minidlc.ops import rules, samples
 from minidlc.ops.arg_reduction import is_extremum
+from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import load
+from minidlc.ops.gradients import Grads, given
 from minidlc.ops.pool import MaxPool, Pool, lowest
 from minidlc.ops.rules import Values
 from minidlc.ops.shape import flattened
@@ -104,6 +106,23 @@ class MaxPoolWithIndices(Pool):
             return select(functions.equal(at, nowhere), nowhere, _reversed(at, x.shape[2:]))
 
         return y, compute(shape, reordered, f"{self.name}_at", axes=names)
+
+    def gradient(self, y: Node, dy: tuple[Value | None, ...]) -> Grads:
+        """An element gets the dy of the windows in which it was the first maximum.
+
+        A window that holds nothing of x says so by a position behind x: that row is dropped.
+        """
+        (x,) = given(y)
+        if dy[0] is None:
+            return (None,)
+        dense = build(replace(self, storage_order=0), [x]) if self.storage_order else y
+        count, windows = tensor_type(x).size, tensor_type(dy[0]).size
+        places, given_dy = (
+            apply("reshape", v, shape=(windows,)) for v in (getitem(dense, 1), in_wide(dy[0]))
+        )
+        total = apply("index_add", given_dy, places, size=count + 1)
+        kept = apply("slice", total, starts=(0,), ends=(count,))
+        return (narrowed(apply("reshape", kept, shape=tensor_type(x).dims), x),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidlc.expr.types import DType, TensorType, bool_, dtype, f32, f64, i32, i64, u32
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, getitem, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.graph.types import TupleType
 from minidlc.loop.nodes import LoopFunction
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import cast_to, in_wide, narrowed, reshaped, scalar
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.gradients import Grads
 from minidlc.ops.nests import LANES, function, nest, serial, shared
 from minidlc.ops.rules import Values
 
@@ -340,10 +341,20 @@ class Dropout(Draw):
     def decompose(self, x: Value, key: Value | None = None) -> tuple[Value, Value]:
         type = tensor_type(x)
         mask = apply("greater_or_equal", self.unit(key, type.dims, f32), self.ratio)
+        return self._thinned(x, mask), mask
+
+    def _thinned(self, x: Value, mask: Value) -> Value:
+        """x with what the mask drops set to 0, the rest scaled."""
+        type = tensor_type(x)
         element = wide(type.dtype)
         kept, dropped = scalar(float(self._scale(type.dtype)), element), scalar(0.0, element)
         factor = apply("where", mask, kept, dropped)
-        return narrowed(in_wide(x) * factor, x), mask
+        return narrowed(in_wide(x) * factor, x)
+
+    def gradient(self, y: Node, dy: tuple[Value | None, ...]) -> Grads:
+        """dy through the mask that was used forward: nothing is drawn again."""
+        dx = None if dy[0] is None else self._thinned(dy[0], getitem(y, 1))
+        return (dx, *[None] * (len(y.inputs) - 1))
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -19,12 +19,13 @@ import numpy as np
 from minidlc.expr.index import Index, maximum, minimum
 from minidlc.expr.nodes import Expr, const
 from minidlc.expr.types import Dim, DType, TensorType, dtype, f64
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.binary import convert
-from minidlc.ops.composing import cast_to
+from minidlc.ops.composing import cast_to, in_wide, narrowed
 from minidlc.ops.elementwise import axis_names, wide
+from minidlc.ops.gradients import Grads, given
 from minidlc.ops.resampling import (
     ROUNDINGS,
     TRANSFORMATIONS,
@@ -67,9 +68,13 @@ class Resample(Op):
             rules.fail(self, f"axis {axis} of {x} has no element to repeat", rules.DIMS)
         return x.with_shape((*x.shape[:axis], self.size, *x.shape[axis + 1 :]))
 
-    def reference(self, x: Values) -> Values:
+    def _places(self, size: int) -> Values:
+        """The element of an axis of `size` that each element of the result is."""
         i = (np.arange(self.size) * self.step + self.shift) // self.divisor
-        return np.take(x, np.clip(i, 0, max(x.shape[self.axis] - 1, 0)), self.axis)
+        return np.clip(i, 0, max(size - 1, 0))
+
+    def reference(self, x: Values) -> Values:
+        return np.take(x, self._places(x.shape[self.axis]), self.axis)
 
     def compute(self, x: Tensor) -> Tensor:
         axis = rules.axis(self, self.axis, len(x.shape))
@@ -83,6 +88,17 @@ class Resample(Op):
             return x[(*index[:axis], i, *index[axis + 1 :])]
 
         return compute(out, body, self.name, axes=axis_names(len(out)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """An element gets the sum of the dy of all that repeat it: neighbours if x only grows."""
+        (x,) = given(y)
+        dims, axis = tensor_type(x).dims, rules.axis(self, self.axis, tensor_type(x).rank)
+        size, times = dims[axis], self.divisor
+        if (self.step, self.shift, self.size) == (1, 0, size * times):
+            copies = apply("reshape", dy, shape=(*dims[: axis + 1], times, *dims[axis + 1 :]))
+            return (apply("sum", copies, axes=(axis + 1,), keepdims=False),)
+        places = self._places(size)
+        return (narrowed(apply("index_add", in_wide(dy), places, axis=axis, size=size), x),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

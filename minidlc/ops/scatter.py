@@ -20,13 +20,17 @@ import numpy as np
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, IndexValue, call, const, select
 from minidlc.expr.types import DType, TensorType, i64
+from minidlc.graph.graph import Constant, Node, Value, apply, build, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, Positions, register_op
 from minidlc.loop.nodes import LoopFunction
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import cast_to, reshaped
 from minidlc.ops.elementwise import axis_names, to, wide
+from minidlc.ops.gradients import Grads, given, zeros_like
 from minidlc.ops.indexing import are_positions, places_along, tuples, within
 from minidlc.ops.nests import function, in_vectors, nest, serial, shared
 from minidlc.ops.rules import Values
+from minidlc.ops.scatter_gradients import GRADIENTS, Places
 from minidlc.te import functions
 from minidlc.te.tensor import Tensor, compute
 
@@ -152,6 +156,12 @@ class ScatterElements(Scatter):
         value = combined(self.reduction, x.dtype, y, f"updates[{here}]")
         return self.function(nest(loops, f"{y} = {value}"), x, indices, updates)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        x, indices, updates = given(y)
+        at = Places(self.name, "gather_elements", {"axis": self.axis}, indices)
+        dx, new = GRADIENTS[self.reduction](at, x, updates, y, dy)
+        return dx, None, new
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every axis and reduction, places written twice, from the end, none; all types."""
@@ -217,6 +227,12 @@ class ScatterNd(Scatter):
         new = f"updates[{', '.join([*tuple_at, *slice_at]) or '()'}]"
         value = combined(self.reduction, x.dtype, y, new)
         return self.function(nest([*loops, *inner], f"{y} = {value}"), x, indices, updates)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        x, indices, updates = given(y)
+        at = Places(self.name, "gather_nd", {}, indices)
+        dx, new = GRADIENTS[self.reduction](at, x, updates, y, dy)
+        return dx, None, new
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -313,6 +329,24 @@ class TensorScatter(Op):
         if not updates.type.size:
             return compute(x.shape, lambda *i: x[i], self.name, axes=axis_names(len(x.shape)))
         return compute(x.shape, body, self.name, axes=axis_names(len(x.shape)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """The updates get the dy of the rows they were written to, x that of the others."""
+        x, updates, begins = (*y.inputs, None)[:3]
+        assert x is not None
+        assert updates is not None
+        dx = build(self, [dy, zeros_like(updates), *y.inputs[2:]])
+        type, axis = tensor_type(updates), rules.axis(self, self.axis, tensor_type(x).rank)
+        size, count = tensor_type(x).dims[axis], type.dims[axis]
+        if begins is None:
+            new = apply("slice", dy, starts=(0,), ends=(count,), axes=(axis,))
+        else:
+            step = Constant("step", np.arange(count).reshape(-1, *[1] * (type.rank - axis - 1)))
+            begin = reshaped(cast_to(begins, i64), (type.dims[0], *[1] * (type.rank - 1)))
+            place = apply("mod", apply("mod", begin, size) + step, size)
+            places = apply("expand", place, shape=type.dims)
+            new = apply("gather_elements", dy, places, axis=axis)
+        return (dx, new, None)[: len(y.inputs)]
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

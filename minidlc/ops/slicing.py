@@ -1,4 +1,4 @@
-"""Ops that pick elements by position: slice, tile, trilu, depth_to_space, space_to_depth.
+"""Ops that pick elements by position: slice, tile, trilu.
 
     apply("slice", x, starts=(1,), ends=(-1,), axes=(0,))   # x[1:-1]
     apply("slice", x, starts=(-1,), ends=(-100,), steps=(-1,))      # x reversed along axis 0
@@ -17,10 +17,12 @@ import numpy as np
 
 from minidlc.expr.index import Cond, Index
 from minidlc.expr.nodes import Expr, select
-from minidlc.expr.types import Dim, TensorType
+from minidlc.expr.types import TensorType
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names
+from minidlc.ops.gradients import Grads, given
 from minidlc.ops.rules import Shape, Values
 from minidlc.te.tensor import Tensor, compute
 
@@ -129,6 +131,14 @@ class Slice(Op):
 
         return compute(out, body, self.name, axes=axis_names(len(out)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dy goes back to the places it was taken from; what was left out gets 0."""
+        (x,) = given(y)
+        for axis, cut in self.cuts(tensor_type(x).shape).items():
+            assert cut is not None
+            dy = _put_back(dy, axis, cut, tensor_type(x).dims[axis])
+        return (dy,)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every sign of start, end and step; clamping; nothing left; several axes."""
@@ -148,6 +158,28 @@ class Slice(Op):
         yield Example(cls((0,), (5,)), (samples.array((0, 3)),), 0, 0)
         for element in ("i64", "u8", "bool", "f64", "f16"):
             yield Example(cls((1,), (9,), (), (3,)), (samples.array((11, 2), element),), 0, 0)
+
+
+def _put_back(dy: Value, axis: int, cut: Cut, dim: int) -> Value:
+    """Elements cut from an axis of size `dim` at their old places, zeros between and around."""
+    type, start, step = tensor_type(dy), cut.start, abs(cut.step)
+    if cut.step < 0:
+        dy = apply("slice", dy, starts=(-1,), ends=(INT64[0],), axes=(axis,), steps=(-1,))
+        start -= step * max(cut.size - 1, 0)
+    if step > 1 and cut.size > 1:  # a new axis, zeros behind each element, one axis again
+        before, behind = type.dims[:axis], type.dims[axis + 1 :]
+        spaced = apply("reshape", dy, shape=(*before, cut.size, 1, *behind))
+        spaced = apply("pad", spaced, pads=_pads(type.rank + 1, axis + 1, 0, step - 1))
+        dy = apply("reshape", spaced, shape=(*before, cut.size * step, *behind))
+    left = dim - start - tensor_type(dy).dims[axis]  # less than 0: zeros that are too many
+    return apply("pad", dy, pads=_pads(type.rank, axis, start, left)) if start or left else dy
+
+
+def _pads(rank: int, axis: int, begin: int, end: int) -> tuple[int, ...]:
+    """The attribute of pad for one axis."""
+    pads = [0] * (2 * rank)
+    pads[axis], pads[rank + axis] = begin, end
+    return tuple(pads)
 
 
 @register_op
@@ -179,6 +211,14 @@ class Tile(Op):
             return x[tuple(where)]
 
         return compute(out, body, self.name, axes=axis_names(len(out)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """The sum over the copies."""
+        (x,) = given(y)
+        pairs = zip(self.repeats, tensor_type(x).dims, strict=True)
+        apart = apply("reshape", dy, shape=tuple(n for pair in pairs for n in pair))
+        copies = tuple(range(0, 2 * len(self.repeats), 2))
+        return (apply("sum", apart, axes=copies, keepdims=False) if copies else apart,)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -229,6 +269,9 @@ class Trilu(Op):
 
         return compute(x.shape, body, self.name, axes=axis_names(len(x.shape)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return (apply("trilu", dy, upper=self.upper, k=self.k),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Both triangles, every diagonal, more rows or columns, batches; NaN is not multiplied."""
@@ -240,123 +283,3 @@ class Trilu(Op):
             yield Example(cls(upper), (samples.array((0, 3)),), 0, 0)
         for element in ("i64", "bool", "f64"):
             yield Example(cls(), (samples.array((3, 3), element, 1, 9),), 0, 0)
-
-
-def _checked(op: Op, x: TensorType, blocksize: int) -> tuple[Dim, ...]:
-    """The shape of a batch of images; the block must have a size."""
-    rules.rank(op, "x", x, 4)
-    if blocksize < 1:
-        rules.fail(op, f"blocksize must be at least 1, got {blocksize}", rules.RANGE)
-    return x.shape
-
-
-def _check_mode(op: Op, mode: str) -> None:
-    if mode not in ("DCR", "CRD"):
-        rules.fail(op, f"mode {mode!r} is neither DCR nor CRD", rules.RANGE)
-
-
-def _divided(op: Op, axis: str, dim: Dim, by: int) -> Dim:
-    """dim / by, which has no remainder."""
-    rest = dim % by
-    if isinstance(rest, Index) and not rest.is_const:
-        text = f"{axis} {dim} may not be a multiple of {by}"
-        rules.fail(op, text, rules.SYMBOLIC, "give the sizes: shapes={…}")
-    if not rules.same_dim(rest, 0):
-        rules.fail(op, f"{axis} {dim} is no multiple of {by}", rules.DIMS)
-    return dim // by
-
-
-@register_op
-@dataclass(frozen=True)
-class DepthToSpace(Op):
-    """depth_to_space(x)[n, c, h, w] = x[n, channel, h // b, w // b]: blocks of b x b elements.
-
-    The channel is ((h % b) * b + w % b) * C + c in mode DCR (depth, column, row), for C channels
-    of the result, and (c * b + h % b) * b + w % b in mode CRD.
-    """
-
-    onnx = "DepthToSpace"
-    pattern = Pattern.INJECTIVE
-    blocksize: int
-    mode: str = "DCR"
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        n, c, h, w = _checked(self, x, self.blocksize)
-        _check_mode(self, self.mode)
-        b = self.blocksize
-        return x.with_shape((n, _divided(self, "the number of channels", c, b * b), h * b, w * b))
-
-    def reference(self, x: Values) -> Values:
-        n, c, h, w = x.shape
-        b = self.blocksize
-        deep = c // (b * b)
-        if self.mode == "DCR":
-            y = x.reshape(n, b, b, deep, h, w).transpose(0, 3, 4, 1, 5, 2)
-        else:
-            y = x.reshape(n, deep, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-        return y.reshape(n, deep, h * b, w * b)
-
-    def compute(self, x: Tensor) -> Tensor:
-        out, b = self.type_rule(x.type).dims, self.blocksize
-
-        def body(n: Index, c: Index, h: Index, w: Index) -> Expr:
-            inner = h % b * b + w % b
-            channel = inner * out[1] + c if self.mode == "DCR" else c * (b * b) + inner
-            return x[n, channel, h // b, w // b]
-
-        return compute(out, body, self.name)
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        """Both modes, blocks of 1 to 3."""
-        for mode in ("DCR", "CRD"):
-            for b, shape in ((2, (1, 8, 2, 3)), (3, (2, 9, 1, 2)), (1, (1, 2, 3, 4))):
-                yield Example(cls(b, mode), (samples.array(shape),), 0, 0)
-        yield Example(cls(2), (samples.array((1, 4, 2, 2), "f64"),), 0, 0)
-
-
-@register_op
-@dataclass(frozen=True)
-class SpaceToDepth(Op):
-    """space_to_depth(x)[n, c, h, w] = x[n, d, h * b + i // b, w * b + i % b]: blocks of b x b.
-
-    In mode DCR d = c % C, i = c // C, for C channels of x; in CRD d = c // b**2, i = c % b**2.
-    """
-
-    onnx = "SpaceToDepth"
-    pattern = Pattern.INJECTIVE
-    blocksize: int
-    mode: str = "DCR"
-
-    def type_rule(self, x: TensorType) -> TensorType:
-        n, c, h, w = _checked(self, x, self.blocksize)
-        _check_mode(self, self.mode)
-        b = self.blocksize
-        height, width = _divided(self, "height", h, b), _divided(self, "width", w, b)
-        return x.with_shape((n, c * (b * b), height, width))
-
-    def reference(self, x: Values) -> Values:
-        n, c, h, w = x.shape
-        b = self.blocksize
-        order = (0, 3, 5, 1, 2, 4) if self.mode == "DCR" else (0, 1, 3, 5, 2, 4)
-        y = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
-        return y.reshape(n, c * b * b, h // b, w // b)
-
-    def compute(self, x: Tensor) -> Tensor:
-        out, b, deep = self.type_rule(x.type).dims, self.blocksize, x.shape[1]
-
-        def body(n: Index, c: Index, h: Index, w: Index) -> Expr:
-            inner, channel = c // max(deep, 1), c % max(deep, 1)
-            if self.mode == "CRD":
-                inner, channel = c % (b * b), c // (b * b)
-            return x[n, channel, h * b + inner // b, w * b + inner % b]
-
-        return compute(out, body, self.name)
-
-    @classmethod
-    def examples(cls) -> Iterable[Example]:
-        """Both modes, blocks of 1 to 3, one channel and several."""
-        for mode in ("DCR", "CRD"):
-            for b, shape in ((2, (1, 2, 4, 6)), (3, (2, 1, 3, 6)), (1, (1, 2, 3, 4))):
-                yield Example(cls(b, mode), (samples.array(shape),), 0, 0)
-        yield Example(cls(2), (samples.array((1, 3, 2, 2), "f64"),), 0, 0)

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidlc.expr.types import DType, TensorType, i64
+from minidlc.graph.graph import Node, Value, apply, getitem
 from minidlc.graph.op import Example, Op, register_op
 from minidlc.graph.types import TupleType
 from minidlc.loop.nodes import LoopFunction
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.gradients import Grads, given, zeros_like
 from minidlc.ops.nests import function, nest, serial, shared
 from minidlc.ops.rules import Values
 
@@ -127,6 +129,14 @@ class TopK(Op):
         if not element.is_float:
             return f"{a} > {b}"
         return f"({a} > {b}) | isnan({a}) & invert(isnan({b}))"
+
+    def gradient(self, y: Node, dy: tuple[Value | None, ...]) -> Grads:
+        """The chosen elements get the dy of the places that they went to."""
+        (x,) = given(y)
+        if dy[0] is None:
+            return (None,)
+        how = {"axis": self.axis, "reduction": "add"}
+        return (apply("scatter_elements", zeros_like(x), getitem(y, 1), dy[0], **how),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

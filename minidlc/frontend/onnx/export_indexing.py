@@ -15,7 +15,8 @@ from minidlc.expr.types import i64
 from minidlc.frontend.onnx.export_registry import NodeWriter, onnx_export
 from minidlc.frontend.onnx.tensors import ONNX_TYPES
 from minidlc.ops.binary import Mod
-from minidlc.ops.indexing import GatherNd, OneHot, ReverseSequence
+from minidlc.ops.indexing import GatherNd, OneHot
+from minidlc.ops.reverse_sequence import ReverseSequence
 from minidlc.ops.scatter import ScatterElements, ScatterNd, TensorScatter
 from minidlc.ops.shape import BitCast
 

@@ -30,7 +30,8 @@ from minidlc.ops.quantization import Scaled
 from minidlc.ops.reduction import AlongAxis, Max, Min, Reduction
 from minidlc.ops.resize import Resample
 from minidlc.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
-from minidlc.ops.slicing import DepthToSpace, Slice, SpaceToDepth, Tile
+from minidlc.ops.slicing import Slice, Tile
+from minidlc.ops.space_to_depth import DepthToSpace, SpaceToDepth
 from minidlc.support.locations import Derived
 from minidlc.transform.block.weigh import elements, nbytes, traffic
 
