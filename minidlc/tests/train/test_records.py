@@ -1,0 +1,218 @@
+"""Record files: what is written comes back; what is damaged is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minidlc as mc
+from minidlc.support.errors import CompileError, TrainError
+from minidlc.train.atomic import atomic_file
+from minidlc.train.records import Records, RecordWriter
+
+pytestmark = pytest.mark.ch03
+
+SCHEMA = {"x": mc.f32[2, 3], "y": mc.i64[()], "text": mc.u8["N"], "h": mc.bf16["M", 2]}
+
+
+def record(n: int) -> dict[str, np.ndarray]:
+    return {
+        "x": np.full((2, 3), n, np.float32),
+        "y": np.asarray(n),
+        "text": np.arange(n, dtype=np.uint8),
+        "h": np.full((n % 3, 2), n, mc.bf16.numpy),
+    }
+
+
+def write(path: Path, *records: Any) -> None:
+    with RecordWriter(path, SCHEMA) as writer:
+        for fields in records:
+            writer.append(**fields)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write(tmp_path / "a.rec", *map(record, range(10)))
+    return tmp_path / "a.rec"
+
+
+def refused(path: Path, *parts: str) -> None:
+    with pytest.raises(TrainError) as raised:
+        Records(path)
+    assert raised.value.code == "MDLC1266"
+    assert str(path) in raised.value.message
+    for part in parts:
+        assert part in raised.value.message
+
+
+def test_records_come_back_bit_for_bit(path: Path) -> None:
+    with Records(path) as records:
+        assert len(records) == 10
+        assert records.schema == SCHEMA
+        for n in (7, 0, 9):
+            for name, want in record(n).items():
+                got = records[n][name]
+                assert got.dtype == want.dtype
+                assert got.flags.writeable
+                np.testing.assert_array_equal(got, want)
+        assert records[-1]["y"] == 9
+        assert [int(r["y"]) for r in records] == list(range(10))
+        with pytest.raises(IndexError):
+            records[10]
+    with pytest.raises(TrainError, match="is closed"):
+        records[0]
+
+
+def test_no_records_are_a_file_too(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "none.rec", SCHEMA):
+        pass
+    with Records(tmp_path / "none.rec") as records:
+        assert list(records) == []
+
+
+def test_threads_read_at_the_same_time(path: Path) -> None:
+    with Records(path) as records:
+        wrong: list[int] = []
+
+        def read(seed: int) -> None:
+            for n in np.random.default_rng(seed).integers(0, 10, 300):
+                if int(records[n]["y"]) != n:
+                    wrong.append(int(n))
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+def test_every_shortened_file_is_refused(path: Path) -> None:
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        refused(path)
+    path.write_bytes(whole[:40])
+    refused(path, "cut off at byte 40")
+    path.write_bytes(whole + b"more")
+    refused(path, "no index at its end")
+
+
+def codes_of_reading(path: Path) -> list[str]:
+    """The codes of all errors while a file is opened and its records are read."""
+    found: list[str] = []
+    try:
+        with Records(path) as records:
+            for n in range(len(records)):
+                try:
+                    records[n]
+                except TrainError as e:
+                    found.append(f"{e.code} {n in map(int, re.findall('record ([0-9]) ', str(e)))}")
+    except TrainError as e:
+        found.append(e.code)
+    return found
+
+
+def test_every_changed_byte_is_found(path: Path) -> None:
+    """In header, index and footer when the file is opened, in a record when that is read."""
+    whole = bytearray(path.read_bytes())
+    assert codes_of_reading(path) == []
+    met: set[str] = set()
+    for place in range(0, len(whole), 3):
+        damaged = whole.copy()
+        damaged[place] ^= 0x20
+        path.write_bytes(damaged)
+        (code,) = codes_of_reading(path)
+        met.add(code)
+    assert met == {"MDLC1266", "MDLC1267 True"}
+
+
+def test_foreign_and_missing_files(tmp_path: Path) -> None:
+    (tmp_path / "foreign").write_bytes(b"PK\x03\x04" + bytes(100))
+    refused(tmp_path / "foreign", "no record file")
+    refused(tmp_path / "missing", "cannot be read", "No such file")
+    refused(tmp_path, "cannot be read")
+
+
+def test_a_file_of_the_future(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minidlc.train.records._VERSION", 0)
+    refused(path, "version 1, this minidlc reads 0")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": np.zeros((3, 2), np.float32)}, "x: float32[3, 2], expected f32[2, 3]"),
+        ({"x": np.zeros((2, 3))}, "x: float64[2, 3], expected f32[2, 3]"),
+        ({"y": np.zeros(1, np.int64)}, "y: int64[1], expected i64[()]"),
+        ({"z": 1}, "x, y, text, h, z, expected x, y, text, h"),
+    ],
+)
+def test_a_record_that_does_not_fit_and_no_file(
+    tmp_path: Path, change: dict[str, np.ndarray], message: str
+) -> None:
+    with pytest.raises(TrainError) as raised:
+        write(tmp_path / "a.rec", record(0), record(1) | change)
+    assert raised.value.code == "MDLC1268"
+    assert f"record 1 has {message}" in raised.value.message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_writer_is_used_within_its_block(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "a.rec", SCHEMA)
+    with pytest.raises(TrainError, match="outside of the with block"):
+        writer.append(**record(0))
+    with pytest.raises(TrainError, match="names no array"):
+        RecordWriter(tmp_path / "a.rec", {})
+    with pytest.raises(CompileError, match="schema\\['x'\\] is a tuple, expected TensorType"):
+        RecordWriter(tmp_path / "a.rec", {"x": (2, 3)})
+
+
+def test_an_exception_leaves_the_file_before(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(TypeError, match="must be a mapping"):
+        write(path, record(0), 3)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(TrainError, match="cannot be written") as raised,
+        atomic_file(tmp_path / "file" / "a"),
+    ):
+        pass
+    assert raised.value.code == "MDLC1265"
+
+
+FULL_DISK = """
+import resource, sys
+from minidlc.support.errors import TrainError
+from minidlc.train.atomic import atomic_file
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    with atomic_file(sys.argv[1]) as file:
+        for _ in range(100):
+            file.write(bytes(1000))
+except TrainError as e:
+    print(e.code, e.message)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a limit on the size of files is POSIX's")
+def test_no_room_on_the_disk(path: Path) -> None:
+    before = path.read_bytes()
+    command = [sys.executable, "-c", FULL_DISK, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"MDLC1265 {path} cannot be written: File too large\n"
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
