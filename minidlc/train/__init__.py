@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from minidlc.train.checkpoint import save as save
     from minidlc.train.data import dataset as dataset
     from minidlc.train.data import windows as windows
+    from minidlc.train.losses import binary_cross_entropy as binary_cross_entropy
+    from minidlc.train.losses import cross_entropy as cross_entropy
+    from minidlc.train.losses import hinge as hinge
+    from minidlc.train.losses import huber as huber
+    from minidlc.train.losses import kl_divergence as kl_divergence
+    from minidlc.train.losses import mae as mae
+    from minidlc.train.losses import mse as mse
     from minidlc.train.optimizers import Optimizer as Optimizer
     from minidlc.train.optimizers import adam as adam
     from minidlc.train.optimizers import adamw as adamw
@@ -29,6 +36,10 @@ if TYPE_CHECKING:
     from minidlc.train.records import Records as Records
     from minidlc.train.records import RecordWriter as RecordWriter
     from minidlc.train.scaling import DynamicScale as DynamicScale
+    from minidlc.train.schedules import constant as constant
+    from minidlc.train.schedules import cosine as cosine
+    from minidlc.train.schedules import decay as decay
+    from minidlc.train.schedules import warmup as warmup
     from minidlc.train.step import TrainStep as TrainStep
     from minidlc.train.step import compile_train_step as compile_train_step
     from minidlc.train.trainer import Trainer as Trainer
@@ -37,19 +48,30 @@ _HOME = {
     "Checkpoints": "checkpoint",
     "DynamicScale": "scaling",
     "Optimizer": "optimizers",
-    "Records": "records",
     "RecordWriter": "records",
+    "Records": "records",
     "TrainStep": "step",
     "Trainer": "trainer",
     "adam": "optimizers",
     "adamw": "optimizers",
+    "binary_cross_entropy": "losses",
     "compile_train_step": "step",
+    "constant": "schedules",
+    "cosine": "schedules",
+    "cross_entropy": "losses",
     "dataset": "data",
+    "decay": "schedules",
+    "hinge": "losses",
+    "huber": "losses",
+    "kl_divergence": "losses",
     "load": "checkpoint",
+    "mae": "losses",
     "momentum": "optimizers",
+    "mse": "losses",
     "rmsprop": "optimizers",
     "save": "checkpoint",
     "sgd": "optimizers",
+    "warmup": "schedules",
     "windows": "data",
 }
 
