@@ -19,6 +19,7 @@ from minidlc.graph.graph import Constant, Graph, Node, Value
 from minidlc.graph.op import Op
 from minidlc.graph.printer import value_names
 from minidlc.graph.types import Type, result_types
+from minidlc.support.locations import steps
 from minidlc.viz.opening import Frame, Opened, Placed, box_key, opened
 
 _MOST_BADGES = 2  # weights named on a box; more are counted
@@ -48,6 +49,7 @@ class Box:
     members: tuple[str, ...] = ()  # keys of the boxes that this one stands for
     first: int = 0  # how many of these the first of `times` blocks holds
     least: float = 0  # width, where another picture has a wider box in this place
+    derivative: bool = False  # made by autodiff, not written by the reader
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,13 @@ def _op_box(p: Placed, names: Mapping[Value, str], boxed: Container[Value]) -> B
         hover=_hover(node, p.name, names),
         frame=p.frame,
         node=node,
+        derivative=is_derivative(node),
     )
+
+
+def is_derivative(node: Node) -> bool:
+    """Did autodiff make this node, as part of a gradient or a tangent?"""
+    return not {"gradient", "tangent"}.isdisjoint(steps(node.loc))
 
 
 def _badges(weights: Sequence[Constant], names: Mapping[Value, str]) -> tuple[str, ...]:

@@ -131,7 +131,11 @@ def _signature(unit: _Piece) -> str:
     """What must agree for two units to count as the same: ops and changes, not names or shapes."""
     if unit.is_value:
         return f"value {unit.boxes[0].key}"  # never repeated
-    return f"{unit.body}: {'+'.join(box.title + box.change for box in unit.boxes)}"
+    return f"{unit.body}: {'+'.join(map(_alike, unit.boxes))}"
+
+
+def _alike(box: Box) -> str:
+    return box.title + box.change + "∂" * box.derivative
 
 
 def _best_repeat(signatures: Sequence[str], least: int) -> tuple[int, int, int]:
@@ -250,6 +254,7 @@ def summary(block: Sequence[Box], times: int = 1, frame: str = "") -> Box:
         key=f"many {block[0].key}",
         kind="many",
         title=f"{count} op{'s' if count != 1 else ''}",
+        extra="∂" if all(box.derivative for box in block) else "",
         detail=", ".join(named) + rest,
         hover="\n".join([start, *hover[:40], *(["…"] if len(hover) > 40 else [])]),
         times=times,

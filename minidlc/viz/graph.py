@@ -16,7 +16,7 @@ from minidlc.graph.graph import Constant, Graph, Node
 from minidlc.graph.op import OpKind, Pattern
 from minidlc.support.arguments import expect
 from minidlc.viz.blocks import block, blocks_of, inside, numbered
-from minidlc.viz.boxes import Chart, bytes_text, chart_of
+from minidlc.viz.boxes import Chart, bytes_text, chart_of, is_derivative
 from minidlc.viz.collapse import LIMIT, collapse
 from minidlc.viz.drawing import (
     SLIDE,
@@ -32,7 +32,7 @@ from minidlc.viz.drawing import (
     text_width,
 )
 from minidlc.viz.opening import Frame, opened
-from minidlc.viz.paint import SMALL, TEXT, box_size, paint_box
+from minidlc.viz.paint import SMALL, TEXT, box_size, derivative_strip, paint_box
 from minidlc.viz.picture import Picture
 from minidlc.viz.rows import Row, arrange, connect, entry, leave
 from minidlc.viz.theme import ThemeName, cue
@@ -72,7 +72,7 @@ def _picture(
 
 
 def headline(g: Graph) -> str:
-    """'lenet: 12 ops in 5 kernels, 26 kB of weights'."""
+    """'lenet: 12 ops in 5 kernels, 26 kB of weights'; of a gradient also its share of the ops."""
     shown = opened(g)
     boxes = {p.value: p for p in shown.placed}
     ops = {v: p for v, p in boxes.items() if isinstance(v, Node) and not p.role}
@@ -82,6 +82,8 @@ def headline(g: Graph) -> str:
     regions = {key for key, frame in shown.frames.items() if frame.region}
     kernels = {key for key, frame in shown.frames.items() if not frame.op} - regions
     text = f"{g.name}: {_count(len(ops), 'op')}"
+    if made := sum(map(is_derivative, ops)):
+        text += f" ({made} for derivatives)"
     if kernels:
         groups = kernels | regions
         own = [node for node, p in ops.items() if p.frame not in groups and _has_kernel(node)]
@@ -103,7 +105,7 @@ def draw_chart(chart: Chart, title: str) -> Drawing:
     """Place and paint a chart: title, rows of boxes, legend."""
     content, width, height = place_chart(chart, SLIDE - 2 * MARGIN)
     notes = legend(chart)
-    page = max(NARROWEST, width + 2 * MARGIN)
+    page = max(NARROWEST, max(width, _right(notes)) + 2 * MARGIN)
     top = 84
     items: list[Item] = [page_title(title, page)]
     items += [shift(item, (page - width) / 2, top) for item in content]
@@ -240,6 +242,11 @@ def _paint_frame(name: str, frame: Frame, area: tuple[float, ...]) -> tuple[Grou
     return Group((box,), what, "frame", name), Group((backing, text), kind="headline")
 
 
+def _right(items: Sequence[Item]) -> float:
+    """Where the last label of a row ends."""
+    return max((i.left + i.width for i in items if isinstance(i, Label)), default=0.0)
+
+
 _MEANING = {
     Pattern.ELEMENTWISE: "elementwise",
     Pattern.BROADCAST: "broadcast",
@@ -263,4 +270,7 @@ def legend(*charts: Chart) -> list[Item]:
         text = Label(_MEANING[pattern], x + 34, 17, TEXT, role="text")
         items.append(text)
         x += 34 + text.width + 28
+    if any(box.derivative for chart in charts for box in chart.boxes):
+        items += derivative_strip("∂", "strip.edge", Rect(x, 0, 26, 24), 12)
+        items.append(Label("for derivatives: made by autodiff", x + 34, 17, TEXT, role="text"))
     return items

@@ -8,6 +8,8 @@
     │   │ h1               │    the value's name, as in the text
     └───┴─( w: 6×1×5×5 )───┘    weights
 
+What autodiff made has ∂F in place of F, light on dark.
+
 Treated in course chapter 01_graph_ir.
 """
 
@@ -128,9 +130,7 @@ def _lines(box: Box, x: float, y: float, width: float, body: float) -> list[Item
     first = middle - 5 if box.detail else middle + 6.5
     left = x + _tab(box) + _PAD
     if _look(box).letter:
-        rule = Rect(x + _TAB, y, 1, body, f"{box.kind}.edge")
-        letter = Label(_look(box).letter, x + _TAB / 2, middle + 6, 16, "middle", bold=True)
-        items += [rule, letter]
+        items += _strip(box, x, y, body, middle)
     else:
         left = x + (width - max(_first_line(box), _second_line(box))) / 2
     title = Label(_times(box) + _title(box), left, first, NAME, bold=True)
@@ -140,6 +140,23 @@ def _lines(box: Box, x: float, y: float, width: float, body: float) -> list[Item
     if box.detail:
         items.append(Label(_detail(box), left, middle + 18, TEXT, mono=True))
     return items
+
+
+def _strip(box: Box, x: float, y: float, body: float, middle: float) -> list[Item]:
+    """The letter of the pattern, at the left of a box."""
+    edge = f"{box.kind}.edge"
+    if box.derivative:
+        return derivative_strip(f"∂{_look(box).letter}", edge, Rect(x, y, _TAB, body), middle)
+    rule = Rect(x + _TAB, y, 1, body, edge)
+    return [rule, Label(_look(box).letter, x + _TAB / 2, middle + 6, 16, "middle", bold=True)]
+
+
+def derivative_strip(text: str, fill: str, area: Rect, middle: float) -> list[Item]:
+    """Light letters on a dark strip: the mark of what autodiff made."""
+    strip = replace(area, fill=fill, radius=6)
+    inner = replace(strip, x=area.x + area.width / 2, width=area.width / 2, radius=0)
+    letters = Label(text, area.x + area.width / 2, middle + 5, SMALL, "middle", "strip", bold=True)
+    return [strip, inner, letters]
 
 
 def _badges(box: Box, centre: float, bottom: float) -> list[Item]:

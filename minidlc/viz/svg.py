@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 from minidlc.viz.drawing import Drawing, Group, Item, Label, Line, Point, Rect, flat, writable
-from minidlc.viz.theme import DARK, LIGHT, SIGNS
+from minidlc.viz.theme import DARK, LIGHT, OCCASIONAL
 
 SANS = "DejaVu Sans, Verdana, sans-serif"  # Verdana has the widths of DejaVu Sans
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
@@ -49,7 +49,7 @@ def to_html(drawing: Drawing, parts: Sequence[tuple[str, str, str]] = ()) -> str
     """
     width = f"max-width:{_number(drawing.width)}px"
     painted = {role for item in flat(drawing.items) for role in _roles(item)}
-    style = f"<style>{theme_style(without=SIGNS.keys() - painted)}</style>"
+    style = f"<style>{theme_style(without=OCCASIONAL - painted)}</style>"
     if not parts:
         return f'<div class="minidlc" style="{width}">{style}\n{inline_svg(drawing)}</div>'
     pieces = "".join(

@@ -29,6 +29,8 @@ LIGHT: Mapping[str, str] = {
     "frame": "#f3f3f3",  # background of a fused group
     "frame.edge": "#8c8c8c",
     "ink": "#111111",  # on fills
+    "strip": "#ffffff",  # letters on an edge's colour: what autodiff made
+    "strip.edge": "#555555",
     "grid": "#dddddd",
     "accent": "#b34700",  # the number that matters, peaks
     "added": "#006e50",  # marks of what a pass did
@@ -132,6 +134,10 @@ SIGNS: Mapping[str, Sign] = {
     "merged": Sign("⇉", rings=2, meaning="merged: several became one"),
     "changed": Sign("≠", dash="2 3", meaning="other attributes, type or operands"),
 }
+
+
+OCCASIONAL = {*SIGNS, "strip", "strip.edge"}
+"""Roles that most pictures do without: they are defined where they are used."""
 
 
 def cue(pattern: Pattern) -> Cue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import minidlc.ops  # noqa: F401  registers the ops
+from minidlc.autodiff import value_and_grad
 from minidlc.expr.types import TensorType, bool_, dtype, f32
 from minidlc.graph import Constant, Graph, Input, Value, apply, getitem
 from minidlc.graph.graph import build
@@ -312,3 +313,58 @@ def test_of_very_many_bodies_only_the_ops_are_drawn() -> None:
     assert [(b.title, b.detail, b.times) for b in chart.boxes if b.kind == "many"] == [
         ("2 ops", "if_, tanh", 40)
     ]
+
+
+def gradient_of_a_layer() -> Graph:
+    x, w = Input("x", f32[4, 8]), Input("w", f32[8, 3])
+    h = apply("relu", apply("matmul", x, w))
+    return value_and_grad(Graph.of("layer", [x, w], [apply("sum", h, axes=(0, 1), keepdims=False)]))
+
+
+def test_what_autodiff_made_is_marked_and_what_it_was_made_from_is_not() -> None:
+    g = gradient_of_a_layer()
+    boxes = [b for b in chart_of(g).boxes if b.kind != "value"]
+    assert [b.title for b in boxes if not b.derivative] == ["matmul", "relu", "sum"]
+    assert len(boxes) - 3 == sum(b.derivative for b in boxes) == 7
+    assert graph(g).title == "layer_grad: 10 ops (7 for derivatives), 12 B of weights"
+    words = [w.text for w in read_svg(graph(g).svg).all_words]
+    assert sum(w.startswith("∂") for w in words) == 7 + 1  # and one in the legend
+    assert "for derivatives: made by autodiff" in words
+    assert not any("∂" in w.text for w in read_svg(graph(lenet()).svg).all_words)
+
+
+def test_gradients_are_legible_also_after_fusion() -> None:
+    g = gradient_of_a_layer()
+    for shown in (g, Pipeline.default().run(g)[0]):
+        seen = read_svg(graph(shown).svg)
+        check_legible(seen)
+        check_everything_is_on_the_page(seen)
+        assert any(w.text.startswith("∂") for w in seen.words["box"])
+
+
+def test_a_block_of_derivatives_is_not_summed_up_with_others() -> None:
+    x = Input("x", f32[4])
+    h: Value = x
+    for _ in range(40):
+        h = apply("relu", apply("exp", h))
+    loss = Graph.of("deep", [x], [apply("sum", h, axes=(0,), keepdims=False)])
+    chart = collapse(chart_of(value_and_grad(loss)))
+    blocks = [(b.title, b.times, b.extra) for b in chart.boxes if b.kind == "many"]
+    assert ("2 ops", 40, "") in blocks
+    assert any(extra == "∂" for _, _, extra in blocks)
+    assert sum(b.times * 2 for b in chart.boxes if b.kind == "many" and not b.extra) == 80
+
+
+def test_the_page_is_as_wide_as_its_legend() -> None:
+    x = Input("x", f32[2, 3])
+    side_by_side = [
+        apply("exp", x),
+        x * 2.0,
+        apply("transpose", x, perm=(1, 0)),
+        apply("sum", x, axes=(0, 1), keepdims=False),
+        apply("matmul", x, weight("w", 3, 2)),
+        apply("hardmax", x, axis=1),
+    ]
+    seen = read_svg(graph(Graph.of("g", [x], side_by_side)).svg)
+    check_everything_is_on_the_page(seen)
+    assert seen.width > 960

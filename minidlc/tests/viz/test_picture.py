@@ -35,6 +35,8 @@ def test_text_has_contrast(colours: dict[str, str]) -> None:
         assert contrast(colours["ink"], colours[fill]) >= 4.5, fill
     for role, page in itertools.product(("text", "muted", "accent", *SIGNS), ("page", "frame")):
         assert contrast(colours[role], colours[page]) >= 4.5, (role, page)
+    for edge in ("strip.edge", *(f"{p}.edge" for p in Pattern)):
+        assert contrast(colours["strip"], colours[edge]) >= 4.5, edge
     for edge in (f"{p}.edge" for p in Pattern):  # borders: 3 is asked of what is no text
         assert contrast(colours[edge], colours[edge.removesuffix(".edge")]) >= 3, edge
 
