@@ -3,11 +3,13 @@
     g = value_and_grad(mc.parse(text), ["w"])       # loss, dw
     mc.compile(g)(x, w)                             # every pass and schedule works on it
 
-`chain` is the chain rule over nodes, `reverse` has grad and value_and_grad, `forward` jvp and hvp,
-`custom` custom_gradient. Treated in course chapter 03_autodiff.
+`chain` is the chain rule over nodes, `control_flow` that of branches and loops, `reverse` has grad
+and value_and_grad, `forward` jvp and hvp, `custom` custom_gradient. Treated in course chapter
+03_autodiff.
 """
 
 from minidlc.autodiff.chain import backward, local_gradient
+from minidlc.autodiff.control_flow import if_gradient, loop_gradient
 from minidlc.autodiff.custom import custom_gradient
 from minidlc.autodiff.forward import hvp, jvp, local_tangent
 from minidlc.autodiff.reverse import grad, value_and_grad
@@ -17,8 +19,10 @@ __all__ = [
     "custom_gradient",
     "grad",
     "hvp",
+    "if_gradient",
     "jvp",
     "local_gradient",
     "local_tangent",
+    "loop_gradient",
     "value_and_grad",
 ]

@@ -17,7 +17,7 @@ from minidlc.expr.types import TensorType
 from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, apply, located
 from minidlc.graph.inline import inlined, nodes_made
-from minidlc.graph.op import Op, OpKind, registered_ops
+from minidlc.graph.op import Op, registered_ops
 from minidlc.graph.types import TupleType, result_types
 from minidlc.support import extension
 from minidlc.support.errors import GradientError
@@ -25,6 +25,9 @@ from minidlc.support.locations import Derived
 
 Dy: TypeAlias = Value | tuple[Value | None, ...]
 """How the loss changes with a node: a value, or for several results one each (None: not at all)."""
+
+RULES: dict[str, Callable[..., Any]] = {}
+"""Rules that need `backward` over the graphs that an op holds: control_flow.py fills it."""
 
 extension.declare(
     "gradient.OP",
@@ -123,7 +126,9 @@ def local_gradient(y: Node, dy: Dy) -> tuple[Value | None, ...]:
 def _rule(op: Op) -> Callable[..., Any]:
     if hasattr(type(op), "gradient"):
         return type(op).gradient
-    return _by_parts if op.kind is OpKind.COMPOSITE or isinstance(op, Fused) else _none
+    if op.name in RULES:
+        return RULES[op.name]
+    return _by_parts if hasattr(type(op), "decompose") or isinstance(op, Fused) else _none
 
 
 def _none(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
@@ -138,12 +143,12 @@ def _none(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
 def _by_parts(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
     """Of an op that is made of others: the chain rule through these.
 
-    Stand-ins for the inputs tell apart two inputs that are one value.
+    Stand-ins for the inputs tell apart two inputs that are one value. Constants do not change.
     """
     dys = dy if isinstance(dy, tuple) else (dy,)
-    inputs = [None if v is None else _stand_in(v) for v in y.inputs]
+    inputs = [v if v is None or isinstance(v, Constant) else _stand_in(v) for v in y.inputs]
     seeds = [None if d is None else _stand_in(d) for d in dys]
-    leaves = [v for v in inputs if v is not None]
+    leaves = [v for v in inputs if isinstance(v, Input)]
     results = _parts(op, inputs)
     made: dict[Node, None] = {}
     for result in results:
@@ -156,17 +161,17 @@ def _by_parts(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
             actual[stand_in] = value
     values = iter(inlined(Graph.of(y.name, [], found), actual))
     by_leaf = {v: None if g is None else next(values) for v, g in zip(leaves, grads, strict=True)}
-    return tuple(None if v is None else by_leaf[v] for v in inputs)
+    return tuple(by_leaf[v] if isinstance(v, Input) else None for v in inputs)
 
 
 def _stand_in(v: Value) -> Input:
     return Input(v.name, cast(TensorType, v.type), v.loc)
 
 
-def _parts(op: Op, inputs: Sequence[Input | None]) -> tuple[Value, ...]:
+def _parts(op: Op, inputs: Sequence[Value | None]) -> tuple[Value, ...]:
     """The results of an op, as values of simpler ones."""
     if isinstance(op, Fused):
-        given = cast("Sequence[Input]", inputs)
+        given = cast("Sequence[Value]", inputs)
         return inlined(op.body, dict(zip(op.body.inputs, given, strict=True)))
     found = op.decompose(*inputs)
     return cast("tuple[Value, ...]", found) if isinstance(found, tuple) else (found,)

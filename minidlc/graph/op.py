@@ -107,7 +107,7 @@ class Op:
     # op runs, so that a position outside is a CallError (MDLC0909), not a wrong place
     positions: ClassVar[Callable[..., tuple[Positions, ...]]] = no_positions
     # (self, y: Node, dy) -> for each input how the loss changes with it, or None: ops/gradients.py;
-    # a composite without one is differentiated through `decompose`
+    # an op without one is differentiated through `decompose` (also one that is COMPILED)
     gradient: ClassVar[Callable[..., Any]]
     # () -> iterable of Example: drives every generic test
     examples: ClassVar[Callable[..., Iterable[Example]]]

@@ -19,9 +19,12 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, const
 from minidlc.expr.types import TensorType, i64
+from minidlc.graph.graph import Constant, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import load, to, wide, widened
+from minidlc.ops.gradients import filled
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import spatial_names
 from minidlc.te import functions
@@ -134,6 +137,65 @@ class GridSample(Op):
         forth = i % max(period, 1)
         return np.where(forth < size, forth, period - forth - (not self.align_corners))
 
+    # --- simpler ops: the same, for what must be differentiated ---
+
+    def decompose(self, x: Value, grid: Value) -> Value:
+        """What its gradient is made of; a run uses `compute`, which makes one kernel of it all."""
+        type, rank = tensor_type(x), tensor_type(x).rank
+        dims, count = type.dims[2:], tensor_type(grid).dims[1:-1]
+        images = apply("transpose", in_wide(x), perm=(0, *range(2, rank), 1))  # channels last
+        parts = [_column(in_wide(grid), rank - 3 - a) for a in range(len(dims))]
+        at = [self._turned(g, size) for g, size in zip(parts, dims, strict=True)]
+        batch = np.arange(type.dims[0]).reshape(-1, *[1] * (len(dims) + 1))
+        image = apply("expand", Constant("n", batch), shape=(type.dims[0], *count, 1))
+        y: Value | None = None
+        for taps in product(range(len(TAPS[self.mode])), repeat=len(dims)):
+            places: list[Value] = [image]
+            weight: Value | None = None
+            inside: Value | None = None
+            for v, t, size in zip(at, taps, dims, strict=True):
+                i = apply("cast", apply("floor", v), to=i64) + TAPS[self.mode][t]
+                place, here = self._pixel(i, size)
+                places.append(place)
+                inside = here if inside is None else apply("logical_and", inside, here)
+                factor = _polynomial(v - apply("floor", v), WEIGHTS[self.mode][t])
+                weight = factor if weight is None else weight * factor
+            assert weight is not None
+            pixel = apply("gather_nd", images, apply("concat", *places, axis=-1))
+            pixel = pixel if self.padding_mode != "zeros" else apply("where", inside, pixel, 0.0)
+            term = narrowed(weight, images) * pixel
+            y = term if y is None else y + term
+        assert y is not None
+        order = (0, rank - 1, *range(1, rank - 1))
+        return narrowed(apply("transpose", y, perm=order), x)
+
+    def _turned(self, g: Value, size: int) -> Value:
+        """Graph side of `_coordinate`."""
+        v = (g + 1.0) * ((size - 1) / 2) if self.align_corners else ((g + 1.0) * size - 1.0) / 2.0
+        v = apply("round", v) if self.mode == "nearest" else v
+        if self.mode == "cubic" or self.padding_mode == "zeros":
+            return v
+        low, high = self._ends(size)
+        if self.padding_mode == "border":
+            turned = apply("minimum", apply("maximum", v, 0.0), size - 1.0)
+        else:
+            span, beyond = high - low, v - low
+            rounds = apply("floor", beyond / max(2 * span, 1.0)) * (2 * span)
+            turned = span - apply("abs", beyond - rounds - span) + low
+        outside = apply("logical_or", apply("less", v, low), apply("greater", v, high))
+        return apply("where", outside, turned, v)
+
+    def _pixel(self, i: Value, size: int) -> tuple[Value, Value]:
+        """Graph side of `_place`: an element that exists, and whether it is meant."""
+        least, most = apply("greater_or_equal", i, 0), apply("less", i, size)
+        if self.padding_mode == "reflection":
+            period = 2 * (size - 1) if self.align_corners else 2 * size
+            forth = apply("mod", i, max(period, 1))
+            back = (period - (not self.align_corners)) - forth
+            i = apply("where", apply("less", forth, size), forth, back)
+        near = apply("minimum", apply("maximum", i, 0), size - 1)
+        return near, apply("logical_and", least, most)
+
     # --- tensor expressions: the same ---
 
     def compute(self, x: Tensor, grid: Tensor) -> Tensor:
@@ -243,3 +305,16 @@ class GridSample(Op):
                 samples.array((1, 2, 3, 2), element, -1, 1),
             )
             yield Example(cls(), given, **samples.tolerance(element))
+
+
+def _column(grid: Value, number: int) -> Value:
+    """One coordinate of every place, its axis kept."""
+    return apply("slice", grid, starts=(number,), ends=(number + 1,), axes=(-1,))
+
+
+def _polynomial(r: Value, coefficients: tuple[float, ...]) -> Value:
+    """By Horner's rule, the highest power first."""
+    value = filled(coefficients[0], tensor_type(r))
+    for c in coefficients[1:]:
+        value = value * r + c
+    return value

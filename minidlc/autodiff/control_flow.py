@@ -1,0 +1,277 @@
+"""The gradient of branches and loops: an if_ of gradients, and a loop that runs back in time.
+
+    if_(c, x)      →  if_(c, x, dy)                 # each branch becomes its gradient
+    loop(s0, w)    →  loop(ds, dw, rows of s, w)    # from the last run to the first
+
+A run of a loop backwards needs the values that the run forward had. Kept are the states at the
+begin of each run, as rows; the rest of the run is computed again from them, so that memory grows by
+one state for each run and not by all that a run computes (backpropagation through time). The result
+is a loop like any other: it is compiled, printed, and differentiated again. Reads nodes, makes
+nodes. Treated in course chapter 03_autodiff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from minidlc.autodiff.chain import RULES, Dy, backward
+from minidlc.expr.types import bool_
+from minidlc.graph.graph import (
+    Constant,
+    Graph,
+    Input,
+    Node,
+    Value,
+    apply,
+    build,
+    getitem,
+    results_of,
+    tensor_type,
+)
+from minidlc.graph.inline import inlined
+from minidlc.ops.composing import scalar
+from minidlc.ops.control_flow import If, Loop
+from minidlc.ops.gradients import Grads, zeros_like
+from minidlc.support.errors import GradientError
+from minidlc.support.names import Names
+
+MOST_RUNS = 1 << 16  # of a loop that may end early: each keeps its state
+_FIRST = -(2**63)  # `ends` of a slice that goes backwards to the first element
+
+
+def if_gradient(op: If, y: Node, dy: Dy) -> Grads:
+    """An if_ on the same condition, of the gradients of both branches.
+
+    What only one branch uses gets zeros from the other. As the branch that did not run has no
+    values, neither has its gradient: nothing of it can be NaN.
+    """
+    dys = dy if isinstance(dy, tuple) else (dy,)
+    condition, *captures = y.inputs
+    seeds = [None if d is None else _input("d", d) for d in dys]
+    asked = [k for k, v in enumerate(captures) if _may_move(v)]
+    found: list[list[Value | None]] = []
+    for branch in (op.then_branch, op.else_branch):
+        wrt = [branch.inputs[k] for k in asked]
+        found.append(backward(branch.nodes, branch.outputs, seeds, wrt))
+    moved = [k for n, k in enumerate(asked) if any(grads[n] is not None for grads in found)]
+    if not moved:
+        return (None,) * len(y.inputs)
+    bodies: list[Graph] = []
+    for branch, grads in zip((op.then_branch, op.else_branch), found, strict=True):
+        by_capture = dict(zip(asked, grads, strict=True))
+        outputs = [_or_zeros(by_capture[k], branch.inputs[k]) for k in moved]
+        inputs = (*branch.inputs, *(s for s in seeds if s is not None))
+        bodies.append(_closed(f"{branch.name}_gradient", inputs, outputs))
+    given = (*captures, *(d for d in dys if d is not None))
+    node = apply("if_", condition, *given, then_branch=bodies[0], else_branch=bodies[1])
+    results = dict(zip(moved, results_of(node), strict=True))
+    return None, *(results.get(k) for k in range(len(captures)))
+
+
+def _may_move(v: Value | None) -> bool:
+    """True for a value that may depend on what is differentiated by."""
+    return v is not None and not isinstance(v, Constant) and tensor_type(v).dtype.is_float
+
+
+def _or_zeros(dx: Value | None, x: Value) -> Value:
+    return zeros_like(x) if dx is None else dx
+
+
+def _input(prefix: str, like: Value) -> Input:
+    return Input(f"{prefix}{like.name}", tensor_type(like))
+
+
+def _closed(name: str, inputs: Sequence[Input], outputs: Sequence[Value]) -> Graph:
+    """A graph whose inputs have names of their own."""
+    names = Names()
+    new = [Input(names.fresh(x.name), x.type, x.loc) for x in inputs]
+    given = cast("dict[Value, Value]", dict(zip(inputs, new, strict=True)))
+    return Graph.of(name, new, inlined(Graph.of(name, inputs, outputs), given))
+
+
+def loop_gradient(op: Loop, y: Node, dy: Dy) -> Grads:
+    """A loop over the runs from the last to the first; see `Backwards`.
+
+    Of a loop that may end early and has at most n runs, n a constant, the runs after the end keep
+    the state. Raises GradientError MDLC1206 if only the data say how often the body runs.
+    """
+    dys = dy if isinstance(dy, tuple) else (dy,)
+    if op.trips is not None:
+        return None, None, *Backwards.of(y, op, dys).gradients()
+    counted, alive = _counted(op, y)
+    assert isinstance(counted.op, Loop)
+    grads = Backwards.of(counted, counted.op, (*[None] * alive, *dys)).gradients()
+    return None, None, *grads[alive:]
+
+
+RULES.update({"if_": if_gradient, "loop": loop_gradient})
+
+
+def _counted(op: Loop, y: Node) -> tuple[Node, int]:
+    """The same loop with a known number of runs; and how many states it has in front of these.
+
+    That is 1 for a loop with a condition: whether it still goes on.
+    """
+    limit, condition, *rest = y.inputs
+    if not isinstance(limit, Constant) or (condition is not None and _runs(limit) > MOST_RUNS):
+        what = "its condition" if condition is not None else "an input"
+        text = f"{y.name}: how often the loop runs is decided by {what}"
+        hint = "trips=5 runs it 5 times; a constant n, if it is no more than 65536, may end early"
+        raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1206")
+    body = op.body
+    if condition is None:  # what the body says about going on is ignored
+        forever = Graph.of(body.name, body.inputs, (body.inputs[1], *body.outputs[1:]))
+        counted = replace(op, body=forever, trips=_runs(limit))
+        return build(counted, (None, None, *rest), name=y.name), 0
+    i, c, *others = body.inputs
+    alive = Input("alive", bool_[()])
+    given = dict(zip(body.inputs, (i, scalar(True, bool_), *others), strict=True))
+    run = Graph.of(body.name, [i, *others], inlined(body, cast("dict[Value, Value]", given)))
+    rest_of_it = Graph.of("ended", [i, *others], [scalar(False, bool_), *others[: op.carried]])
+    step = apply("if_", alive, i, *others, then_branch=run, else_branch=rest_of_it)
+    masked = Graph.of(body.name, [i, c, alive, *others], [c, *results_of(step)])
+    start = apply("reshape", condition, shape=())
+    counted = replace(op, body=masked, carried=op.carried + 1, trips=_runs(limit))
+    return build(counted, (None, None, start, *rest), name=y.name), 1
+
+
+def _runs(limit: Constant) -> int:
+    return max(int(limit.array.item()), 0)
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """One loop of a known number of runs, to be run backwards.
+
+    The loop that does it carries how the loss changes with the states, and the sums for the
+    captures. Its rows are those of the loop forward, in reverse: states at the begin of a run,
+    scanned inputs, dy of stacked results. It stacks the gradients of scanned inputs.
+    """
+
+    op: Loop
+    y: Node
+    dys: tuple[Value | None, ...]
+    state_seeds: dict[int, Input]  # by number of the state: those that the loss depends on
+    stack_seeds: dict[int, Input]
+    grads: dict[Input, Value]  # of inputs of the body, in values of the body and seeds
+
+    @staticmethod
+    def of(y: Node, op: Loop, dys: tuple[Value | None, ...]) -> Backwards:
+        """Find which states matter: those with a dy, and all that these depend on."""
+        body, carried = op.body, op.carried
+        outputs = body.outputs[1:]
+        seeds = [None if d is None else _input("d", o) for o, d in zip(outputs, dys, strict=True)]
+        wrt = _wrt(op, y)
+        while True:
+            found = backward(body.nodes, outputs, seeds, wrt)
+            grads = {x: dx for x, dx in zip(wrt, found, strict=True) if dx is not None}
+            more = [
+                k for k, s in enumerate(body.inputs[2 : 2 + carried])
+                if s in grads and seeds[k] is None
+            ]  # fmt: skip
+            if not more:
+                break
+            for k in more:
+                seeds[k] = _input("d", outputs[k])
+        numbered = {k: s for k, s in enumerate(seeds) if s is not None}
+        states = {k: s for k, s in numbered.items() if k < carried}
+        stacks = {k - carried: s for k, s in numbered.items() if k >= carried}
+        return Backwards(op, y, dys, states, stacks, grads)
+
+    @property
+    def trips(self) -> int:
+        """How often the body runs."""
+        assert self.op.trips is not None
+        return self.op.trips
+
+    def gradients(self) -> list[Value | None]:
+        """How the loss changes with each input behind n and c."""
+        state, scanned, captures = self.op.parts(self.op.body.inputs[2:])
+        summed = [w for w in captures if w in self.grads]
+        stacked = [x for x in scanned if x in self.grads]
+        if not self.state_seeds and not summed and not stacked:
+            return [None] * (len(self.y.inputs) - 2)
+        start = [_or_zeros(self.dys[k], seed) for k, seed in self.state_seeds.items()]
+        start += [zeros_like(w) for w in summed]
+        body, rows, read = self._body(summed, stacked)
+        how = {"carried": len(start), "scanned": len(rows), "trips": self.trips}
+        loop = apply("loop", None, None, *start, *rows, *read, body=body, **how)
+        order = [state[k] for k in self.state_seeds] + summed + stacked
+        found = dict(zip(order, results_of(loop), strict=True))
+        found |= {x: _reversed(found[x]) for x in stacked}
+        return [found.get(x) for x in self.op.body.inputs[2:]]
+
+    def _body(
+        self, summed: Sequence[Input], stacked: Sequence[Input]
+    ) -> tuple[Graph, list[Value], list[Value]]:
+        """The body of the loop backwards, the rows that it scans, and what it captures."""
+        i, c, *inputs = self.op.body.inputs
+        state, scanned, captures = self.op.parts(inputs)
+        sums = [_input("d", w) for w in summed]
+        ds = [_or_zeros(self.grads.get(state[k]), state[k]) for k in self.state_seeds]
+        totals = [apply("add", s, self.grads[w]) for s, w in zip(sums, summed, strict=True)]
+        outputs = [*ds, *totals, *(self.grads[x] for x in stacked)]
+        back = Input(i.name, i.type)
+        now = apply("sub", self.trips - 1, back)  # the run that this one is the gradient of
+        outputs = inlined(Graph.of("run", [], outputs), {i: now})
+        read = _read(outputs)
+        kept = [k for k, s in enumerate(state) if s in read]
+        rows_read = [n for n, x in enumerate(scanned) if x in read]
+        given = dict(zip(inputs, self.y.inputs[2:], strict=True))
+        rows = self._states(kept)
+        rows += [cast(Value, given[scanned[n]]) for n in rows_read]
+        rows += [cast(Value, self.dys[self.op.carried + n]) for n in self.stack_seeds]
+        used = [w for w in captures if w in read]
+        parameters = [back, c, *self.state_seeds.values(), *sums, *(state[k] for k in kept)]
+        parameters += [scanned[n] for n in rows_read]
+        parameters += [*self.stack_seeds.values(), *used]
+        body = _closed(f"{self.op.body.name}_gradient", parameters, (c, *outputs))
+        return body, list(map(_reversed, rows)), [cast(Value, given[w]) for w in used]
+
+    def _states(self, kept: Sequence[int]) -> list[Value]:
+        """The states at the begin of each run, as rows.
+
+        A result that stacks the state after each run has them already, but for the first; else the
+        loop runs once more and stacks them.
+        """
+        body, carried = self.op.body, self.op.carried
+        after, stacks = body.outputs[1 : 1 + carried], body.outputs[1 + carried :]
+        if all(after[k] in stacks for k in kept) and self.trips:
+            begin = [cast(Value, self.y.inputs[2 + k]) for k in kept]
+            numbers = [carried + stacks.index(after[k]) for k in kept]
+            return [self._moved(b, n) for b, n in zip(begin, numbers, strict=True)]
+        states = body.inputs[2 : 2 + carried]
+        outputs = (*body.outputs[: 1 + carried], *(states[k] for k in kept))
+        again = replace(self.op, body=Graph.of(body.name, body.inputs, outputs))
+        node = build(again, self.y.inputs, name=self.y.name)
+        return results_of(node)[carried:] if kept else []
+
+    def _moved(self, begin: Value, number: int) -> Value:
+        """The state before the first run, then result `number` without its last row."""
+        several = len(self.op.body.outputs) > 2
+        stack = getitem(self.y, number) if several else self.y
+        first = apply("reshape", begin, shape=(1, *tensor_type(begin).dims))
+        rest = apply("slice", stack, starts=(0,), ends=(self.trips - 1,), axes=(0,))
+        return apply("concat", first, rest, axis=0)
+
+
+def _wrt(op: Loop, y: Node) -> list[Input]:
+    """Inputs of the body by which it is differentiated: all states, and what may move."""
+    pairs = enumerate(zip(op.body.inputs[2:], y.inputs[2:], strict=True))
+    return [
+        x for n, (x, outside) in pairs
+        if x.type.dtype.is_float and (n < op.carried or _may_move(outside))
+    ]  # fmt: skip
+
+
+def _read(outputs: Sequence[Value]) -> set[Value | None]:
+    """All values that are needed for these."""
+    graph = Graph.of("read", [], outputs)
+    return {v for node in graph.nodes for v in node.inputs} | set(outputs)
+
+
+def _reversed(rows: Value) -> Value:
+    """The last row first."""
+    return apply("slice", rows, starts=(-1,), ends=(_FIRST,), axes=(0,), steps=(-1,))
