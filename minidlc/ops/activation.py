@@ -17,11 +17,11 @@ import numpy as np
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.nodes import Expr, binary, call, const, select
 from minidlc.expr.types import TensorType
-from minidlc.graph.graph import Node, Value
+from minidlc.graph.graph import Node, Value, apply
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import ScalarFunction, Unary
-from minidlc.ops.gradients import Grads, where_true
+from minidlc.ops.gradients import Grads, chained, where_true
 from minidlc.ops.rules import Values
 
 
@@ -62,6 +62,14 @@ class LeakyRelu(Unary):
     def numpy(self, x: Values) -> Values:
         return np.where(x < 0, x * x.dtype.type(self.alpha), x)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """At 0 it is 1; reads y where its sign is that of x."""
+
+        def rule(dy: Value, x: Value, y: Value) -> Value:
+            return apply("where", (y if self.alpha > 0 else x) < 0, dy * self.alpha, dy)
+
+        return chained(y, dy, rule)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -80,6 +88,14 @@ class Elu(Unary):
 
     def numpy(self, x: Values) -> Values:
         return np.where(x < 0, (np.exp(x) - 1) * x.dtype.type(self.alpha), x)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """At 0 it is 1. Below 0 it is alpha * exp(x), which is y + alpha."""
+
+        def rule(dy: Value, x: Value, y: Value) -> Value:
+            return apply("where", (y if self.alpha > 0 else x) < 0, dy * (y + self.alpha), dy)
+
+        return chained(y, dy, rule)
 
 
 @register_op
@@ -109,6 +125,12 @@ class Clip(Unary):
             x = np.maximum(x, x.dtype.type(self.min))
         return x if self.max is None else np.minimum(x, x.dtype.type(self.max))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """At a bound it is 0, as relu at 0; reads y, not x, so that x need not be kept."""
+        if self.min is not None:
+            dy = where_true(y > self.min, dy)
+        return (dy if self.max is None else where_true(y < self.max, dy),)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Both bounds, one, none, crossed ones."""
@@ -127,6 +149,9 @@ class Sigmoid(ScalarFunction):
     """sigmoid(x)[i] = 1 / (1 + exp(-x[i]))."""
 
     onnx = "Sigmoid"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, _x, y: dy * (y * (1.0 - y)))
 
 
 @register_op
@@ -150,6 +175,11 @@ class HardSigmoid(Unary):
         line = x * x.dtype.type(self.alpha) + x.dtype.type(self.beta)
         return np.maximum(np.minimum(line, x.dtype.type(1)), x.dtype.type(0))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """alpha where y is between 0 and 1, else 0; reads y, not x."""
+        inside = apply("logical_and", y > 0.0, y < 1.0)
+        return (where_true(inside, dy * self.alpha),)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -164,6 +194,15 @@ class HardSwish(Unary):
     def numpy(self, x: Values) -> Values:
         kind = x.dtype.type
         return x * np.maximum(np.minimum(x * kind(1 / 6) + kind(0.5), kind(1)), kind(0))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """x / 3 + 1/2 between the bends at -3 and 3, 0 before, 1 behind; at them as outside."""
+
+        def rule(dy: Value, x: Value, _y: Value) -> Value:
+            inside = apply("where", x < 3.0, dy * (x * (1 / 3) + 0.5), dy)
+            return where_true(x > -3.0, inside)
+
+        return chained(y, dy, rule)
 
 
 @register_op
@@ -196,6 +235,21 @@ class Gelu(Unary):
             cubic = x + x * x * x * kind(0.044715)
             return x * kind(0.5) * (1 + np.tanh(cubic * kind(math.sqrt(2 / math.pi))))
         return x * kind(0.5) * (1 + FUNCTIONS["erf"].numpy(x * kind(math.sqrt(0.5))))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """With y = x * p(x) it is p(x) + x * p'(x), where p is the formula's other factor."""
+
+        def rule(dy: Value, x: Value, _y: Value) -> Value:
+            if self.approximate == "tanh":
+                scale, cubic = math.sqrt(2 / math.pi), 0.044715
+                t = apply("tanh", (x + x * x * x * cubic) * scale)
+                slope = (1.0 - t) * (1.0 + t) * ((x * x * (3 * cubic) + 1.0) * (scale / 2))
+                return dy * ((1.0 + t) * 0.5 + x * slope)
+            below = (1.0 + apply("erf", x * math.sqrt(0.5))) * 0.5
+            density = apply("exp", x * x * -0.5) * math.sqrt(0.5 / math.pi)
+            return dy * (below + x * density)
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

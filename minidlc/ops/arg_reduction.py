@@ -19,9 +19,11 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, compare, const, select
 from minidlc.expr.types import TensorType, i64
+from minidlc.graph.graph import Node, Value
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import axis_names, load
+from minidlc.ops.gradients import Grads
 from minidlc.ops.reduction import AlongAxis, reduce_over
 from minidlc.ops.rules import Values
 from minidlc.te import functions, tensor
@@ -157,6 +159,10 @@ class Hardmax(AlongAxis):
             return select(compare("==", at, functions.index(index[axis])), one, zero)
 
         return compute(x.shape, body, self.name, axes=axis_names(len(x.shape)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """0 where one element is the largest, and by convention where several are."""
+        return (None,)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

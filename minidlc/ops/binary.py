@@ -17,11 +17,12 @@ import numpy as np
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.nodes import Cast, Expr, binary, call, compare, const, select
 from minidlc.expr.types import DType, TensorType, bool_, dtype, f32, f64, i32
-from minidlc.graph.graph import Node, Value, apply
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import cast_to, in_wide, narrowed
 from minidlc.ops.elementwise import Elementwise, Unary, to
-from minidlc.ops.gradients import Grads, given, summed_to
+from minidlc.ops.gradients import Grads, given, summed_to, where_true
 from minidlc.ops.rules import Values
 
 
@@ -95,6 +96,11 @@ class Div(Elementwise):
     def numpy(self, a: Values, b: Values) -> Values:
         return a / b if dtype(a.dtype).is_float else FUNCTIONS["truncdiv"].numpy(a, b)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        a, b = given(y)
+        da = dy / b
+        return summed_to(da, a), summed_to(-da * y, b)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -112,6 +118,12 @@ class Mod(Elementwise):
 
     def numpy(self, a: Values, b: Values) -> Values:
         return FUNCTIONS["fmod" if self.fmod else "floormod"].numpy(a, b)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """y is a - b times a whole number, which changes only where y jumps."""
+        a, b = given(y)
+        times = apply("round", (a - y) / b)
+        return summed_to(dy, a), summed_to(-dy * times, b)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -166,6 +178,24 @@ class Pow(Elementwise):
         exact = np.power(a.astype(integer), np.maximum(b, 0).astype(integer)).astype(a.dtype)
         return np.where(b < 0, inexact, exact)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """da = dy * b * a ** (b - 1), 0 where b is 0; db = dy * y * log(a), 0 where a <= 0.
+
+        So 0 ** 0 has no NaN, and a negative a with a constant exponent none either.
+        """
+        a, b = given(y)
+        dy_, y_, a_ = in_wide(dy), in_wide(y), in_wide(a)
+        factor, zero = cast_to(b, tensor_type(a_).dtype), apply("equal", b, 0)
+        lower = in_wide(b) if tensor_type(b).dtype.is_float else b
+        lower = apply("where", zero, 1, lower - 1)
+        da = where_true(apply("logical_not", zero), dy_ * factor * apply("pow", a_, lower))
+        if not tensor_type(b).dtype.is_float:
+            return narrowed(summed_to(da, a), a), None
+        positive = a_ > 0.0
+        logarithm = apply("log", apply("where", positive, a_, 1.0))
+        db = where_true(positive, dy_ * y_ * logarithm)
+        return narrowed(summed_to(da, a), a), cast_to(summed_to(db, b), tensor_type(b).dtype)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Floats, then integers with negative and fractional exponents."""
@@ -206,6 +236,12 @@ class Maximum(Elementwise):
     def numpy(self, a: Values, b: Values) -> Values:
         return np.maximum(a, b)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """Of two equal numbers each gets half."""
+        a, b = given(y)
+        half = apply("where", apply("equal", a, b), dy * 0.5, dy)
+        return summed_to(where_true(a >= b, half), a), summed_to(where_true(b >= a, half), b)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -217,6 +253,12 @@ class Minimum(Elementwise):
 
     def numpy(self, a: Values, b: Values) -> Values:
         return np.minimum(a, b)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """Of two equal numbers each gets half."""
+        a, b = given(y)
+        half = apply("where", apply("equal", a, b), dy * 0.5, dy)
+        return summed_to(where_true(a <= b, half), a), summed_to(where_true(b <= a, half), b)
 
 
 @register_op
@@ -241,7 +283,11 @@ class Where(Elementwise):
         return np.where(*inputs)
 
     def gradient(self, y: Node, dy: Value) -> Grads:
-        """The branch that was not taken gets 0, even if its own gradient is NaN or infinite."""
+        """What was not taken gets 0. That 0 times an infinite slope further back is NaN.
+
+        where(x < 1, x, sqrt(x)) has the gradient NaN at 0: make the argument safe, not the result,
+        sqrt(where(x < 1, 1, x)).
+        """
         condition, a, b = given(y)
         da, db = apply("where", condition, dy, 0), apply("where", condition, 0, dy)
         return None, summed_to(da, a), summed_to(db, b)
@@ -279,6 +325,11 @@ class CastTo(Unary):
 
     def reference(self, *inputs: Values) -> Values:
         return convert(inputs[0], self.to.numpy)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        element = tensor_type(x).dtype
+        return (cast_to(dy, element) if element.is_float else None,)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -16,11 +16,12 @@ from typing import ClassVar
 import numpy as np
 
 from minidlc.expr.types import TensorType, dtype
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.elementwise import widened
+from minidlc.ops.gradients import Grads, chained, spread
 from minidlc.ops.rules import Values
 
 
@@ -50,6 +51,11 @@ class CompositeReduction(Op):
     def sum(self, x: Value) -> Value:
         """The `sum` op with this op's axes."""
         return apply("sum", x, axes=self.axes, keepdims=self.keepdims)
+
+    def spread(self, dy: Value, x: Value) -> Value:
+        """What there is one of for each result, repeated along this op's axes."""
+        axes = rules.axes(self, self.axes, tensor_type(x).rank)
+        return spread(dy, x, axes, self.keepdims)
 
     def total(self, x: Values, axes: tuple[int, ...]) -> Values:
         """NumPy's sum in the element type of `x`."""
@@ -103,6 +109,14 @@ class ReduceL2(CompositeReduction):
     def steps(self, x: Value) -> Value:
         return apply("sqrt", self.sum(x * x))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx = dy * x / y, and 0 where the norm is 0: any number up to 1 would do there."""
+
+        def rule(dy: Value, x: Value, y: Value) -> Value:
+            return x * self.spread(dy / apply("where", apply("equal", y, 0.0), 1.0, y), x)
+
+        return chained(y, dy, rule)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -117,6 +131,9 @@ class ReduceSumSquare(CompositeReduction):
 
     def steps(self, x: Value) -> Value:
         return self.sum(x * x)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: x * self.spread(dy * 2.0, x))
 
 
 @register_op
@@ -159,6 +176,15 @@ class ReduceLogSumExp(CompositeReduction):
             axes = rules.axes(self, self.axes, tensor_type(x).rank)
             largest = apply("squeeze", largest, axes=axes) if axes else largest
         return logarithm + largest
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx = dy * exp(x - y), the softmax; 0 where all of x is -inf."""
+
+        def rule(dy: Value, x: Value, y: Value) -> Value:
+            finite = apply("where", apply("equal", y, -np.inf), 0.0, y)
+            return self.spread(dy, x) * apply("exp", x - self.spread(finite, x))
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidlc.expr.types import TensorType
+from minidlc.graph.graph import Constant, Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, register_op
 from minidlc.loop.nodes import LoopFunction
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.gradients import Grads, chained, given
 from minidlc.ops.nests import function, nest, serial
 from minidlc.ops.rules import Values
+from minidlc.support.errors import GradientError
+
+LARGEST = 64  # rows of a matrix whose determinant has a gradient
 
 _MATRIX = """
 a = alloc({element}[{n}, {n}], "arena")
@@ -79,6 +84,29 @@ class Det(Op):
             text = text[text.index("y[") :].replace("product[0]", f"{wide(x.dtype)}(1)")
         lines = nest(serial(batch, y.dims), *text.strip().splitlines()) if y.size else []
         return function(self.name, {"x": x, "y": y}, lines)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx[…, i, j] = dy * the determinant of x with row i replaced by 1 at j and 0 elsewhere.
+
+        These cofactors exist for singular matrices too. There are n * n of them, each of a matrix
+        of n * n: GradientError (MDLC1220) for more than 64 rows.
+        """
+        n = tensor_type(given(y)[0]).dims[-1]
+        if n > LARGEST:
+            text = f"the gradient of det of {n} rows would take {n}**4 numbers"
+            hint = f"it is meant for small matrices, up to {LARGEST} rows"
+            raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1220")
+
+        def rule(dy: Value, x: Value, _y: Value) -> Value:
+            rank = tensor_type(x).rank
+            eye = Constant("eye", np.eye(n, dtype=tensor_type(x).dtype.numpy))
+            row = apply("unsqueeze", eye, axes=(1, 3))  # [i, 1, row, 1]
+            unit = apply("unsqueeze", eye, axes=(0, 2))  # [1, j, 1, column]
+            each = apply("unsqueeze", x, axes=(rank - 2, rank - 1))  # […, 1, 1, row, column]
+            cofactors = apply("where", apply("equal", row, 1.0), unit, each)
+            return apply("unsqueeze", dy, axes=(rank - 2, rank - 1)) * apply("det", cofactors)
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -13,14 +13,14 @@ Treated in course chapter 03_autodiff.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Constant, Node, Value, apply, tensor_type
-from minidlc.ops.composing import scalar
+from minidlc.ops.composing import in_wide, narrowed, scalar
 
 Grads: TypeAlias = tuple[Value | None, ...]
 """What a rule returns: for each input how the loss changes with it; None: not at all."""
@@ -30,6 +30,12 @@ def given(y: Node) -> tuple[Value, ...]:
     """The inputs of a node, of which none is left out."""
     assert all(v is not None for v in y.inputs), f"{y.op.name} is applied without an input"
     return tuple(v for v in y.inputs if v is not None)
+
+
+def chained(y: Node, dy: Value, rule: Callable[[Value, Value, Value], Value]) -> Grads:
+    """Of an op of one input: `rule(dy, x, y)`, in the type that y is computed in (f16: in f32)."""
+    (x,) = given(y)
+    return (narrowed(rule(in_wide(dy), in_wide(x), in_wide(y)), x),)
 
 
 def filled(number: float, like: TensorType) -> Value:

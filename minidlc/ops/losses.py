@@ -103,20 +103,20 @@ class Loss(Op):
             counts = apply("logical_not", apply("equal", target, ignored))
             chosen = apply("logical_and", chosen, apply("unsqueeze", counts, axes=(1,)))
             wrong = apply("logical_and", wrong, counts)
-        scaled = x
-        weights: Value = scalar(1, type.dtype)
-        if weight is not None:
-            weights = apply("reshape", weight, shape=column)
-            scaled = x * weights
         zero = scalar(0, type.dtype)
-        loss = -_sum(apply("where", chosen, scaled, zero), (1,))
+        weights = (
+            scalar(1, type.dtype) if weight is None else apply("reshape", weight, shape=column)
+        )
+        applied = apply("where", chosen, weights, zero)
+        picked = apply("where", chosen, x, zero)  # before the product: its gradient has no 0 * inf
+        loss = -_sum(picked if weight is None else picked * applied, (1,))
         loss = apply("where", wrong, scalar(np.nan, type.dtype), loss)
         if self.reduction == "none":
             return loss
         total = _sum(loss, None)
         if self.reduction == "sum":
             return total
-        return total / _sum(apply("where", chosen, weights, zero), None)
+        return total / _sum(applied, None)
 
     def _ignored(self, target: Value) -> Constant | None:
         """`ignore_index` in the target's type; None for a number that no target can be."""

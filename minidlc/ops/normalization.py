@@ -19,11 +19,12 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, const
 from minidlc.expr.types import Dim, TensorType
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, Pattern, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.composing import in_wide, narrowed, scalar
+from minidlc.ops.composing import in_wide, narrowed, reshaped, scalar
 from minidlc.ops.elementwise import axis_names, broadcast_index, load, to, widened
+from minidlc.ops.gradients import Grads, given, summed_to
 from minidlc.ops.reduction import reduce_over
 from minidlc.ops.rules import Values
 from minidlc.te import tensor as te
@@ -75,6 +76,30 @@ def _standardizing(
     variance = reduce_over(squares, axes, True, te.sum, f"{name}_variance")
     root = compute(variance.shape, deviation, f"{name}_deviation", axes=variance.axes)
     return lambda index: distance(index) / root[row(index)]
+
+
+def _scaled_back(
+    dy: Value,
+    x: Value,
+    scale: Value,
+    axes: tuple[int, ...],
+    epsilon: float,
+    *,
+    centred: bool = True,
+) -> tuple[Value, Value]:
+    """Of y = n * scale, n being x standardized: how the loss changes with x and with scale.
+
+    dx = (g - mean(g) - n * mean(g * n)) / deviation with g = dy * scale; not `centred`, no mean(g).
+    """
+
+    def mean(v: Value) -> Value:
+        return apply("mean", v, axes=tuple(axes))
+
+    distance = x - mean(x) if centred else x
+    inverse = apply("reciprocal", apply("sqrt", mean(distance * distance) + epsilon))
+    n, g = distance * inverse, dy * scale
+    dx = (g - mean(g) if centred else g) - n * mean(g * n)
+    return dx * inverse, summed_to(dy * n, scale)
 
 
 def _scaled(value: Expr, scale: Expr, bias: Expr | None = None) -> Expr:
@@ -175,6 +200,15 @@ class LayerNorm(RowNorm):
 
         return compute(x.shape, element, self.name, axes=axis_names(len(x.shape)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        x, scale, *bias = y.inputs
+        assert x is not None
+        assert scale is not None
+        dy, axes = in_wide(dy), self.last_axes(self.axis, tensor_type(x).rank)
+        dx, dscale = _scaled_back(dy, in_wide(x), in_wide(scale), axes, self.epsilon)
+        dbias = (None if b is None else narrowed(summed_to(dy, b), b) for b in bias)
+        return narrowed(dx, x), narrowed(dscale, scale), *dbias
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every axis, no bias, a broadcast scale, large values with small differences, types."""
@@ -226,6 +260,12 @@ class RmsNorm(RowNorm):
 
         return compute(x.shape, element, self.name, axes=axis_names(len(x.shape)))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        x, scale = given(y)
+        dy, axes = in_wide(dy), self.last_axes(self.axis, tensor_type(x).rank)
+        dx, dscale = _scaled_back(dy, in_wide(x), in_wide(scale), axes, self.epsilon, centred=False)
+        return narrowed(dx, x), narrowed(dscale, scale)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every axis, all zeros, another epsilon, element types."""
@@ -269,6 +309,15 @@ class InstanceNorm(RowNorm):
             return to(x.dtype, _scaled(standard(index), *terms))
 
         return compute(x.shape, element, self.name, axes=axis_names(len(x.shape)))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        x, scale, bias = given(y)
+        rank, dy, column = tensor_type(x).rank, in_wide(dy), _as_column(scale, tensor_type(x).rank)
+        axes = tuple(range(2, rank))
+        dx, dscale = _scaled_back(dy, in_wide(x), column, axes, self.epsilon)
+        each = (dscale, summed_to(dy, column))
+        dscale, dbias = (reshaped(v, tensor_type(bias).dims) for v in each)
+        return narrowed(dx, x), narrowed(dscale, scale), narrowed(dbias, bias)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

@@ -20,11 +20,12 @@ from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, call, const, select
 from minidlc.expr.types import DType, TensorType, dtype, i64, u64
-from minidlc.graph.graph import Node, Value, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
+from minidlc.ops.composing import cast_to, reshaped
 from minidlc.ops.elementwise import axis_names, load, rounded, to, widened
-from minidlc.ops.gradients import Grads, given, spread
+from minidlc.ops.gradients import Grads, chained, given, spread, where_true
 from minidlc.ops.rules import Values
 from minidlc.te import tensor as te
 from minidlc.te.tensor import Tensor, compute
@@ -125,6 +126,27 @@ class Prod(Reduction):
         product = self.numpy(np.prod, widened(x), dtype=widened(x).dtype)
         return product.astype(x.dtype, copy=False)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dy times the product of the others: of those before times of those behind, axis by axis.
+
+        No element is divided out, so zeros are no trouble.
+        """
+
+        def rule(dy: Value, x: Value, _y: Value) -> Value:
+            axes = rules.axes(self, self.axes, tensor_type(x).rank)
+            dims = [1 if d in axes else n for d, n in enumerate(tensor_type(x).dims)]
+            stages = [x]
+            for axis in axes[:-1]:
+                stages.append(apply("prod", stages[-1], axes=(axis,)))
+            dx: Value = reshaped(dy, dims)
+            for axis, stage in zip(reversed(axes), reversed(stages), strict=bool(axes)):
+                before = apply("cumprod", stage, axis=axis, exclusive=True)
+                behind = apply("cumprod", stage, axis=axis, exclusive=True, reverse=True)
+                dx = dx * (before * behind)
+            return dx
+
+        return chained(y, dy, rule)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -137,6 +159,9 @@ class Max(Reduction):
     def reference(self, x: Values) -> Values:
         return self.numpy(np.max, x, initial=_limit(dtype(x.dtype), -1)).astype(x.dtype, copy=False)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return _shared(self, y, dy)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -148,6 +173,22 @@ class Min(Reduction):
 
     def reference(self, x: Values) -> Values:
         return self.numpy(np.min, x, initial=_limit(dtype(x.dtype), 1)).astype(x.dtype, copy=False)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return _shared(self, y, dy)
+
+
+def _shared(op: Reduction, y: Node, dy: Value) -> Grads:
+    """Of an extremum: elements that are equal to it share dy evenly. Nothing goes to NaN."""
+
+    def rule(dy: Value, x: Value, y: Value) -> Value:
+        axes = rules.axes(op, op.axes, tensor_type(x).rank)
+        equal = apply("equal", x, spread(y, x, axes, op.keepdims))
+        number = apply("sum", cast_to(equal, tensor_type(x).dtype), axes=axes)
+        share = spread(dy, x, axes, op.keepdims) / number
+        return where_true(equal, share)
+
+    return chained(y, dy, rule)
 
 
 @register_op
@@ -184,6 +225,12 @@ class Mean(Reduction):
     def _count(self, shape: tuple[int, ...]) -> int:
         axes = rules.axes(self, self.axes, len(shape))
         return int(np.prod([shape[a] for a in axes], dtype=np.int64))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        (x,) = given(y)
+        axes = rules.axes(self, self.axes, tensor_type(x).rank)
+        each = dy / max(1, self._count(tensor_type(x).dims))  # of nothing it is never read
+        return (spread(each, x, axes, self.keepdims),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -265,6 +312,14 @@ class Softmax(AlongAxis):
         total = reduce_over(shifted, (axis,), False, te.sum, "softmax_sum")
         return compute(x.shape, quotient, self.name, axes=names)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx = y * (dy - the sum of dy * y): reads y alone."""
+
+        def rule(dy: Value, _x: Value, y: Value) -> Value:
+            return y * (dy - apply("sum", dy * y, axes=(self.axis,)))
+
+        return chained(y, dy, rule)
+
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Every axis, one element, none, large values, infinities, element types."""
@@ -320,6 +375,14 @@ class LogSoftmax(AlongAxis):
             total.shape, lambda *i: call("log", total[i]), "log_softmax_log", axes=total.axes
         )
         return compute(x.shape, difference, self.name, axes=names)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx = dy - exp(y) * the sum of dy: exp(y) is the softmax, x need not be kept."""
+
+        def rule(dy: Value, _x: Value, y: Value) -> Value:
+            return dy - apply("exp", y) * apply("sum", dy, axes=(self.axis,))
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

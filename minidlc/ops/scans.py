@@ -18,10 +18,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minidlc.expr.types import TensorType
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, register_op
 from minidlc.loop.nodes import LoopFunction
 from minidlc.ops import rules, samples
 from minidlc.ops.elementwise import wide, widened
+from minidlc.ops.gradients import Grads, chained
 from minidlc.ops.nests import LANES, function, nest, serial, shared
 from minidlc.ops.rules import Values
 
@@ -117,6 +119,11 @@ class Cumsum(Scan):
     sign = "+"
     numpy = np.cumsum
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """An element is due what flows into all sums from its own on: the sum the other way."""
+        back = {**self.attributes(), "reverse": not self.reverse}
+        return chained(y, dy, lambda dy, _x, _y: apply("cumsum", dy, **back))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -126,3 +133,39 @@ class Cumprod(Scan):
     start = 1
     sign = "*"
     numpy = np.cumprod
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """dx[k] = e[k] * r[k]: the product before k, times what its followers make of dy.
+
+        r[k] = dy[k] + x[k + 1] * r[k + 1], a recurrence from the last to the first (`exclusive`: of
+        dy[k + 1]). Nothing is divided, so zeros are no trouble.
+        """
+
+        def rule(dy: Value, x: Value, _y: Value) -> Value:
+            before = {**self.attributes(), "exclusive": True}
+            due = self._next(dy, 1) if self.exclusive else dy
+            return apply("cumprod", x, **before) * self._recurrence(due, self._next(x, 1))
+
+        return chained(y, dy, rule)
+
+    def _recurrence(self, r: Value, factor: Value) -> Value:
+        """r[k] + factor[k] * (the result at k + 1), in log2(n) steps that each reach twice as far.
+
+        Algorithm: P. M. Kogge and H. S. Stone, "A Parallel Algorithm for the Efficient Solution of
+        a General Class of Recurrence Equations", 1973.
+        """
+        reach, size = 1, tensor_type(r).dims[self.axis]
+        while reach < size:
+            r = r + factor * self._next(r, reach)
+            factor = factor * self._next(factor, reach)
+            reach *= 2
+        return r
+
+    def _next(self, v: Value, reach: int) -> Value:
+        """At each place what stands `reach` places further on as the scan goes; 0 past the end."""
+        rank, size = tensor_type(v).rank, tensor_type(v).dims[self.axis]
+        axis, reach = self.axis % rank, min(reach, size)
+        first, pads = (0, (reach, 0)) if self.reverse else (reach, (0, reach))
+        kept = apply("slice", v, starts=(first,), ends=(first + size - reach,), axes=(axis,))
+        before, behind = ([n if d == axis else 0 for d in range(rank)] for n in pads)
+        return apply("pad", kept, pads=(*before, *behind))

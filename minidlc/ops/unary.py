@@ -8,15 +8,18 @@ Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from minidlc.expr.nodes import Const, Expr, binary, call, compare, const, select
 from minidlc.expr.types import bool_
+from minidlc.graph.graph import Node, Value, apply
 from minidlc.graph.op import register_op
 from minidlc.ops import rules
 from minidlc.ops.elementwise import ScalarFunction, Unary
+from minidlc.ops.gradients import Grads, chained
 from minidlc.ops.rules import Values
 
 
@@ -27,6 +30,10 @@ class Abs(ScalarFunction):
 
     onnx = "Abs"
     takes = rules.NUMBERS
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """At 0 it is 0, the middle of what -1 and 1 allow."""
+        return chained(y, dy, lambda dy, x, _y: dy * apply("sign", x))
 
 
 @register_op
@@ -43,6 +50,9 @@ class Neg(Unary):
     def numpy(self, x: Values) -> Values:
         return -x
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return (-dy,)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -57,6 +67,9 @@ class Reciprocal(Unary):
     def numpy(self, x: Values) -> Values:
         return np.reciprocal(x)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, _x, y: -dy * y * y)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -66,6 +79,10 @@ class Sign(ScalarFunction):
     onnx = "Sign"
     takes = rules.NUMBERS
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """0 between the jumps, and at them by convention."""
+        return (None,)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -73,6 +90,9 @@ class Exp(ScalarFunction):
     """exp(x)[i] = e ** x[i]."""
 
     onnx = "Exp"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, _x, y: dy * y)
 
 
 @register_op
@@ -83,6 +103,9 @@ class Log(ScalarFunction):
     onnx = "Log"
     domain = (0.01, 5.0)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy / x)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -92,6 +115,10 @@ class Sqrt(ScalarFunction):
     onnx = "Sqrt"
     domain = (0.0, 5.0)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """At 0 it is infinite, and NaN where dy is 0: take the root of where(x > 0, x, 1)."""
+        return chained(y, dy, lambda dy, _x, y: dy * 0.5 / y)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -99,6 +126,10 @@ class Floor(ScalarFunction):
     """floor(x)[i] = the largest integer not above x[i]."""
 
     onnx = "Floor"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """0 between the jumps, and at them by convention."""
+        return (None,)
 
 
 @register_op
@@ -108,6 +139,10 @@ class Ceil(ScalarFunction):
 
     onnx = "Ceil"
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """0 between the jumps, and at them by convention."""
+        return (None,)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -115,6 +150,10 @@ class Round(ScalarFunction):
     """round(x)[i] = the nearest integer, of two the even one: 0.5 -> 0, 1.5 -> 2, -4.5 -> -4."""
 
     onnx = "Round"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """0 between the jumps, and at them by convention."""
+        return (None,)
 
 
 @register_op
@@ -124,6 +163,9 @@ class Sin(ScalarFunction):
 
     onnx = "Sin"
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy * apply("cos", x))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -131,6 +173,9 @@ class Cos(ScalarFunction):
     """cos(x)[i]; NaN at infinity."""
 
     onnx = "Cos"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: -dy * apply("sin", x))
 
 
 @register_op
@@ -141,6 +186,9 @@ class Tan(ScalarFunction):
     onnx = "Tan"
     domain = (-1.2, 1.2)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, _x, y: dy * (1.0 + y * y))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -149,6 +197,9 @@ class Asin(ScalarFunction):
 
     onnx = "Asin"
     domain = (-1.0, 1.0)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy / apply("sqrt", (1.0 - x) * (1.0 + x)))
 
 
 @register_op
@@ -159,6 +210,9 @@ class Acos(ScalarFunction):
     onnx = "Acos"
     domain = (-1.0, 1.0)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: -dy / apply("sqrt", (1.0 - x) * (1.0 + x)))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -166,6 +220,9 @@ class Atan(ScalarFunction):
     """atan(x)[i] = the angle in (-pi/2, pi/2) whose tangent is x[i]."""
 
     onnx = "Atan"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy / (1.0 + x * x))
 
 
 @register_op
@@ -175,6 +232,9 @@ class Sinh(ScalarFunction):
 
     onnx = "Sinh"
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy * apply("cosh", x))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -182,6 +242,9 @@ class Cosh(ScalarFunction):
     """cosh(x)[i] = (exp(x[i]) + exp(-x[i])) / 2."""
 
     onnx = "Cosh"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy * apply("sinh", x))
 
 
 @register_op
@@ -191,6 +254,10 @@ class Tanh(ScalarFunction):
 
     onnx = "Tanh"
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """1 - y * y as a product, which does not cancel where y is near 1."""
+        return chained(y, dy, lambda dy, _x, y: dy * ((1.0 - y) * (1.0 + y)))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -198,6 +265,9 @@ class Asinh(ScalarFunction):
     """asinh(x)[i] = the number whose sinh is x[i]."""
 
     onnx = "Asinh"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy / apply("sqrt", x * x + 1.0))
 
 
 @register_op
@@ -208,6 +278,9 @@ class Acosh(ScalarFunction):
     onnx = "Acosh"
     domain = (1.0, 5.0)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy / apply("sqrt", (x - 1.0) * (x + 1.0)))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -217,6 +290,9 @@ class Atanh(ScalarFunction):
     onnx = "Atanh"
     domain = (-0.9, 0.9)
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy / ((1.0 - x) * (1.0 + x)))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -224,6 +300,11 @@ class Erf(ScalarFunction):
     """erf(x)[i] = 2/sqrt(pi) * integral from 0 to x[i] of exp(-t**2) dt."""
 
     onnx = "Erf"
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(
+            y, dy, lambda dy, x, _y: dy * (apply("exp", -x * x) * (2 / math.sqrt(math.pi)))
+        )
 
 
 @register_op
@@ -295,6 +376,9 @@ class Softplus(Unary):
     def numpy(self, x: Values) -> Values:
         return np.logaddexp(x, np.zeros_like(x))
 
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        return chained(y, dy, lambda dy, x, _y: dy * apply("sigmoid", x))
+
 
 @register_op
 @dataclass(frozen=True)
@@ -308,3 +392,7 @@ class Softsign(Unary):
 
     def numpy(self, x: Values) -> Values:
         return x / (1 + np.abs(x))
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """1 / (1 + |x|) is 1 - |y|, squared: x need not be kept."""
+        return chained(y, dy, lambda dy, _x, y: dy * (1.0 - apply("abs", y)) ** 2)

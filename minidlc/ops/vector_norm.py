@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidlc.expr.types import TensorType
-from minidlc.graph.graph import Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed, scalar
 from minidlc.ops.elementwise import widened
+from minidlc.ops.gradients import Grads, chained
 from minidlc.ops.normalization import ELEMENTS, Normalization, mean_over
 from minidlc.ops.rules import Values
 
@@ -54,6 +55,21 @@ class LpNormalization(Normalization):
         norm = apply("reduce_l1" if self.p == 1 else "reduce_l2", v, axes=(self.axis,))
         zero = scalar(0, tensor_type(v).dtype)
         return narrowed(apply("where", apply("equal", norm, zero), zero, v / norm), x)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """(dy - n * sum of dy * y) / norm, n the gradient of the norm: y or sign(x); at norm 0, 0.
+
+        There the quotient jumps, so it has no derivative.
+        """
+
+        def rule(dy: Value, x: Value, y: Value) -> Value:
+            norm = apply("reduce_l1" if self.p == 1 else "reduce_l2", x, axes=(self.axis,))
+            along = apply("sum", dy * y, axes=(self.axis,))
+            dx = dy - (apply("sign", x) if self.p == 1 else y) * along
+            nothing = apply("equal", norm, 0.0)
+            return apply("where", nothing, 0.0, dx / apply("where", nothing, 1.0, norm))
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
@@ -100,6 +116,24 @@ class MeanVarianceNormalization(Normalization):
         distance = v - apply("mean", v, axes=self.axes)
         deviation = apply("sqrt", apply("mean", distance * distance, axes=self.axes))
         return narrowed(distance / (deviation + 1e-9), x)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """(dy - mean(dy) - y * mean(dy * distance) / deviation) / (deviation + 1e-9).
+
+        Where all elements are equal, distance and y are 0, and so is the last term.
+        """
+
+        def rule(dy: Value, x: Value, y: Value) -> Value:
+            def mean(v: Value) -> Value:
+                return apply("mean", v, axes=self.axes)
+
+            distance = x - mean(x)
+            deviation = apply("sqrt", mean(distance * distance))
+            divisor = apply("where", apply("equal", deviation, 0.0), 1.0, deviation)
+            dx = dy - mean(dy) - y * (mean(dy * distance) / divisor)
+            return dx / (deviation + 1e-9)
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

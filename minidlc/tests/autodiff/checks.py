@@ -3,10 +3,11 @@
     for case in cases(op_class("relu")):            # its examples, in f64, at ordinary numbers
         check_gradient(case)                        # mc.grad = (s(x + h) - s(x - h)) / 2h
 
-Here s(x) is the sum over all results of dy * y, with random dy. In f64 a step of 1e-6 leaves an
-error of about 1e-12 f''' by truncation and 1e-10 |s| by rounding, so 1e-6 is a bound that a right
-gradient keeps with room to spare and a wrong term breaks. At a kink the differences to the left and
-to the right differ, and what is asked for is a subgradient: a number between them.
+Here s(x) is the sum over all results of dy * y, dy random and positive, so that a sum of maxima is
+convex. In f64 a step of 1e-6 leaves an error of about 1e-12 f''' by truncation and 1e-10 |s| by
+rounding, so 1e-6 is a bound that a right gradient keeps with room to spare and a wrong term breaks.
+At a kink the differences to the left and to the right differ, and what is asked for is a
+subgradient: a number between them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from minidlc.graph import (
     verify,
 )
 from minidlc.graph.graph import Constant, Node
+from minidlc.ops.control_flow import Loop
 from minidlc.ops.elementwise import Elementwise
 from minidlc.tests.ops.checks import describe, results, type_of
 
@@ -48,17 +50,28 @@ ONE_BY_ONE = 64  # inputs of more elements are checked along random directions
 DIRECTIONS = 3
 
 # ops that jump: between the jumps the derivative is compared, so examples are moved off them
-JUMPS = ("ceil", "floor", "hardmax", "mod", "round", "sign", "quantize_linear")
-POLES = ("div", "mod", "reciprocal")  # ops that divide by an input: it keeps away from 0
+JUMPS = (
+    "ceil",
+    "floor",
+    "hardmax",
+    "lp_normalization",
+    "max_pool_gradient",
+    "max_pool_tangent",
+    "mean_variance_normalization",
+    "mod",
+    "round",
+    "sign",
+    "topk",  # of equal elements the second largest is neither convex nor concave
+)
+POLES = ("div", "mod", "pow", "reciprocal")  # ops that divide by an input: it keeps away from 0
 
 # ops of real numbers that have no gradient, and why
 NO_GRADIENT = {
     "bit_cast": "bits read as another type are no function of numbers",
     "conv2d_nchwc": "the pass layout makes it, of graphs whose gradients are already there",
     "depthwise_nchwc": "as conv2d_nchwc",
-    "pack": "as conv2d_nchwc",
-    "unpack": "as conv2d_nchwc",
 }
+COUNTED = ("loop",)  # its gradient must know how often it runs: integers become constants
 IN_F32 = ("dequantize_linear",)  # f64 is not among the results that ONNX allows it
 
 
@@ -76,9 +89,16 @@ class Case:
         return [n for n, x in enumerate(self.inputs) if x is not None and x.dtype.kind == "f"]
 
     @property
+    def places(self) -> list[int]:
+        """Which inputs of the op are inputs of the graph: neither omitted nor constants."""
+        known = self.op.name in COUNTED
+        found = ((n, x) for n, x in enumerate(self.inputs) if x is not None)
+        return [n for n, x in found if is_float(x) or not known]
+
+    @property
     def given(self) -> list[Any]:
-        """The arrays that are not omitted."""
-        return [x for x in self.inputs if x is not None]
+        """The arrays that the graph takes."""
+        return [self.inputs[n] for n in self.places]
 
     def loss(self, *inputs: Any) -> float:
         """The sum of dy * y over all results, computed by the op's reference."""
@@ -97,17 +117,16 @@ class Case:
     @cached_property
     def graph(self) -> Graph:
         """The loss as a graph of the inputs x0, x1, …"""
-        inputs = [
-            None if x is None else Input(f"x{n}", type_of(x)) for n, x in enumerate(self.inputs)
-        ]
-        node = build(self.op, inputs)
+        inputs = {n: Input(f"x{n}", type_of(self.inputs[n])) for n in self.places}
+        known = {n: Constant("c", x) for n, x in enumerate(self.inputs) if x is not None}
+        node = build(self.op, [(known | inputs).get(n) for n in range(len(self.inputs))])
         several = isinstance(node.type, TupleType)
         ys = [getitem(node, n) for n in range(len(self.dys))] if several else [node]
         parts = [weighted(y, dy) for y, dy in zip(ys, self.dys, strict=True) if dy is not None]
         total = parts[0]
         for part in parts[1:]:
             total = total + part
-        return Graph.of("loss", [x for x in inputs if x is not None], [total])
+        return Graph.of("loss", list(inputs.values()), [total])
 
     def __str__(self) -> str:
         return describe(Example(self.op, self.inputs))
@@ -132,7 +151,10 @@ def cases(cls: type[Op], *, jitter: bool = False, seed: int = 0) -> Iterator[Cas
 
 
 def case_of(example: Example, *, jitter: bool = False, seed: int = 0) -> Case | None:
-    """The example in f64 at ordinary numbers; None if nothing of it is differentiable."""
+    """The example in f64 at ordinary numbers; None if it has no derivative.
+
+    That is so if nothing of it is of real numbers, or if the op itself is NaN or infinite there.
+    """
     rng = np.random.default_rng(seed)
     single = example.op.name in IN_F32
     op = example.op if single else in_f64(example.op)
@@ -145,8 +167,11 @@ def case_of(example: Example, *, jitter: bool = False, seed: int = 0) -> Case | 
     ys = results(evaluate(op, inputs))
     if not any(map(is_float, inputs)) or not any(map(is_float, ys)):
         return None
-    dys = tuple(rng.uniform(-1, 1, y.shape).astype(y.dtype) if is_float(y) else None for y in ys)
-    return Case(op, inputs, dys)
+    if isinstance(op, Loop) and op.trips is None and inputs[0] is None:
+        return None  # data alone say how often it runs: tests/autodiff/test_control_flow.py
+    dys = tuple(rng.uniform(0.5, 1.5, y.shape).astype(y.dtype) if is_float(y) else None for y in ys)
+    case = Case(op, inputs, dys)
+    return case if np.isfinite(case.loss(*inputs)) else None
 
 
 def is_float(x: Any) -> bool:
@@ -256,10 +281,12 @@ def compare(
 def check_forward(case: Case) -> None:
     """Forward mode is the transpose of reverse mode: <dy, J dx> = <J^T dy, dx>."""
     rng = np.random.default_rng(8)
-    dxs = [rng.standard_normal(case.inputs[n].shape) for n in case.moving]
+    moving = [case.inputs[n] for n in case.moving]
+    dxs = [rng.standard_normal(x.shape).astype(x.dtype) for x in moving]
     pushed = interpret(mc.jvp(case.graph), [*case.given, *dxs])[1]
     pulled = sum(float(np.sum(g * dx)) for g, dx in zip(gradients(case), dxs, strict=True))
-    np.testing.assert_allclose(float(pushed), pulled, rtol=1e-10, atol=1e-10)
+    bound = 1e-10 if pushed.dtype == np.float64 else 1e-5
+    np.testing.assert_allclose(float(pushed), pulled, rtol=bound, atol=bound)
 
 
 def check_second(case: Case) -> None:
@@ -272,10 +299,9 @@ def check_second(case: Case) -> None:
         total = total + weighted(dx, weight)
     both = Graph.of("twice", first.inputs, [total])
     seconds = interpret(mc.grad(both), case.given)
-    places = [n for n, x in enumerate(case.inputs) if x is not None]
     scale = sum(float(np.sum(np.abs(g))) for g in interpret(first, case.given)) + case.scale
     for n, dx in zip(case.moving, seconds, strict=True):
-        x, at = case.inputs[n], places.index(n)
+        x, at = case.inputs[n], case.places.index(n)
 
         def loss_at(moved: Any, at: int = at) -> float:
             return float(interpret(both, [*case.given[:at], moved, *case.given[at + 1 :]])[0])
