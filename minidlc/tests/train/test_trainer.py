@@ -1,0 +1,221 @@
+"""The trainer, on a step of NumPy: history, checkpoints, resume, Ctrl-C, NaN."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minidlc.support.errors import CompileError, TrainError
+from minidlc.train.checkpoint import Checkpoints
+from minidlc.train.data import Dataset, dataset
+from minidlc.train.trainer import Trainer
+
+pytestmark = pytest.mark.ch03
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(70, 3)).astype(np.float32)
+Y = X @ np.array([1, -2, 3], np.float32)
+
+
+class LineStep:
+    """Least squares by descent; momentum makes the state more than the parameters."""
+
+    def __init__(self, rate: float = 0.05) -> None:
+        self.learning_rate = rate
+        self.w, self.m = np.zeros(3, np.float32), np.zeros(3, np.float32)
+        self.steps = 0
+        self.rates: list[float] = []
+
+    def __call__(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        error = batch["x"] @ self.w - batch["y"]
+        self.m = np.float32(0.9) * self.m + batch["x"].T @ error / np.float32(len(error))
+        self.w = self.w - np.float32(self.learning_rate) * self.m
+        self.steps += 1
+        self.rates.append(self.learning_rate)
+        return [np.mean(error * error)]
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"w": self.w.copy(), "m": self.m.copy(), "steps": np.asarray(self.steps)}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        self.w, self.m, self.steps = state["w"], state["m"], int(state["steps"])
+
+
+def lines(seed: int = 0) -> Dataset:
+    return dataset({"x": X, "y": Y}).shuffle(seed).batch(10)
+
+
+def error_of(step: LineStep) -> Callable[[], dict[str, float]]:
+    return lambda: {"error": float(np.abs(X @ step.w - Y).max())}
+
+
+def without_seconds(trainer: Trainer) -> list[dict[str, Any]]:
+    return [vars(record) | {"seconds": 0} for record in trainer.history]
+
+
+def test_the_loss_falls_and_the_history_says_so() -> None:
+    step = LineStep()
+    history = Trainer(step, lines(), evaluate=error_of(step)).fit(epochs=12)
+    assert [r.epoch for r in history] == list(range(1, 13))
+    assert [r.steps for r in history] == [7 * n for n in range(1, 13)]
+    assert history[-1].loss < 1e-3 * history[0].loss
+    assert history[-1].results["error"] == error_of(step)()["error"] < 0.1
+
+
+def test_fit_goes_on_to_more_epochs(tmp_path: Path) -> None:
+    first, second = LineStep(), LineStep()
+    trainer = Trainer(first, lines(), folder=tmp_path)
+    trainer.fit(2)
+    assert len(trainer.fit(5)) == 5
+    Trainer(second, lines()).fit(5)
+    np.testing.assert_array_equal(first.w, second.w)
+
+
+def test_the_schedule_sets_the_rate_of_each_update() -> None:
+    step = LineStep()
+    Trainer(step, lines(), schedule=lambda n: 0.1 / (n + 1)).fit(2)
+    assert step.rates == [0.1 / (n + 1) for n in range(14)]
+
+
+@pytest.mark.parametrize("every", [None, 1, 3, 7])
+@pytest.mark.parametrize("killed", [1, 7, 8, 13, 20])
+def test_killed_and_resumed_is_the_same_run(tmp_path: Path, killed: int, every: int | None) -> None:
+    class Killed(Exception):
+        pass
+
+    class Mortal(LineStep):
+        def __call__(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            if self.steps == killed:
+                raise Killed
+            return super().__call__(batch)
+
+    whole, mortal, again = LineStep(), Mortal(), LineStep(rate=0.9)
+    reference = Trainer(whole, lines(), evaluate=error_of(whole))
+    reference.fit(3)
+    trainer = Trainer(mortal, lines(), evaluate=error_of(mortal), folder=tmp_path, every=every)
+    with pytest.raises(Killed):
+        trainer.fit(3, resume=True)
+    resumed = Trainer(again, lines(), evaluate=error_of(again), folder=tmp_path, every=every)
+    again.learning_rate = 0.9 if resumed.checkpoints.paths() else 0.05
+    resumed.fit(3, resume=True)
+    np.testing.assert_array_equal(again.w, whole.w)
+    assert without_seconds(resumed) == without_seconds(reference)
+    assert len(list(tmp_path.iterdir())) <= 3
+
+
+def test_ctrl_c_ends_after_the_step_with_a_checkpoint(tmp_path: Path) -> None:
+    class Interrupted(LineStep):
+        def __call__(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            if self.steps == 9:
+                signal.raise_signal(signal.SIGINT)
+            return super().__call__(batch)
+
+    before = signal.getsignal(signal.SIGINT)
+    step, again, whole = Interrupted(), LineStep(), LineStep()
+    trainer = Trainer(step, lines().prefetch(2, workers=2), folder=tmp_path)
+    assert len(trainer.fit(3)) == 1
+    assert trainer.interrupted
+    assert step.steps == 10
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not [t for t in threading.enumerate() if t.name.startswith("minidlc-data")]
+    resumed = Trainer(again, lines(), folder=tmp_path)
+    resumed.fit(3, resume=True)
+    Trainer(whole, lines()).fit(3)
+    assert not resumed.interrupted
+    np.testing.assert_array_equal(again.w, whole.w)
+
+
+def test_a_second_ctrl_c_ends_at_once() -> None:
+    class Hanging(LineStep):
+        def __call__(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            return super().__call__(batch)
+
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(Hanging(), lines()).fit(1)
+
+
+def test_training_in_a_thread_leaves_signals_alone() -> None:
+    step = LineStep()
+    thread = threading.Thread(target=lambda: Trainer(step, lines()).fit(2))
+    thread.start()
+    thread.join()
+    assert step.steps == 14
+
+
+def test_a_loss_that_is_no_number_stops_with_a_reason() -> None:
+    with np.errstate(all="ignore"), pytest.raises(TrainError) as raised:
+        Trainer(LineStep(rate=1e6), lines()).fit(100)
+    assert raised.value.code == "MDLC1277"
+    assert "the loss is inf in step" in raised.value.message
+    assert raised.value.notes[0].startswith("losses: ")
+    assert "lower learning rate" in str(raised.value.hint)
+
+
+def test_so_many_bad_losses_in_a_row_are_allowed() -> None:
+    class Skipping(LineStep):
+        def __call__(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            (loss,) = super().__call__(batch)
+            return [loss * (np.nan if self.steps % 7 in (0, 1) else 1)]
+
+    assert len(Trainer(Skipping(), lines(), nans_allowed=2).fit(3)) == 3
+    with pytest.raises(TrainError, match="nan in step 8, epoch 2"):
+        Trainer(Skipping(), lines(), nans_allowed=1).fit(3)
+
+
+def test_a_folder_of_another_run(tmp_path: Path) -> None:
+    Trainer(LineStep(), lines(), folder=tmp_path).fit(1)
+    with pytest.raises(TrainError) as raised:
+        Trainer(LineStep(), lines(), folder=tmp_path).fit(1)
+    assert raised.value.code == "MDLC1279"
+    with pytest.raises(TrainError) as raised:
+        Trainer(LineStep(), lines(seed=1), folder=tmp_path).fit(1, resume=True)
+    assert raised.value.code == "MDLC1273"
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+    Trainer(LineStep(), lines(), folder=tmp_path).fit(3)
+    newest = Checkpoints(tmp_path).paths()[-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    step, whole = LineStep(), LineStep()
+    with pytest.warns(UserWarning, match=f"passed over: .*{newest.name} is cut off or damaged"):
+        Trainer(step, lines(), folder=tmp_path).fit(3, resume=True)
+    Trainer(whole, lines()).fit(3)
+    np.testing.assert_array_equal(step.w, whole.w)
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "message"),
+    [
+        (lambda: Trainer(3, lines()), "MDLC1001", "step is a int"),
+        (lambda: Trainer(LineStep(), [1]), "MDLC1001", "data is a list, expected Dataset"),
+        (lambda: Trainer(LineStep(), lines(), every=5), "MDLC1278", "every without a folder"),
+        (lambda: Trainer(LineStep(), lines(), every=0, folder="x"), "MDLC1278", "every = 0"),
+        (lambda: Trainer(LineStep(), lines()).fit(1, resume=True), "MDLC1278", "needs the folder"),
+        (lambda: Trainer(LineStep(), lines()).fit("1"), "MDLC1001", "epochs is a str"),
+        (lambda: Trainer(LineStep(), lines(), evaluate=lambda: 1).fit(1), "MDLC1001", "evaluate"),
+    ],
+)
+def test_what_cannot_be_meant(make: Callable[[], object], code: str, message: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        make()
+    assert raised.value.code == code
+    assert message in raised.value.message
+
+
+def test_progress_is_drawn_if_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    Trainer(LineStep(), lines()).fit(1)
+    assert capfd.readouterr().err == ""
+    Trainer(LineStep(), lines(), show=True).fit(2)
+    text = capfd.readouterr().err
+    assert "epoch 2/2" in text
+    assert "loss" in text
+    assert os.linesep in text
