@@ -6,7 +6,8 @@
         print(step(**batch)[0])                     # the loss; parameters are updated in place
 
 Names are loaded on first use: data and checkpoints need no LLVM. Reading order: atomic, records,
-data, loading, checkpoint; losses, optimizers, scaling, step_graph, step; trainer.
+data, loading, checkpoint; losses, optimizers, scaling, mixed_precision,
+step_graph, step; trainer.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from minidlc.train.losses import kl_divergence as kl_divergence
     from minidlc.train.losses import mae as mae
     from minidlc.train.losses import mse as mse
+    from minidlc.train.mixed_precision import autocast as autocast
     from minidlc.train.optimizers import Optimizer as Optimizer
     from minidlc.train.optimizers import adam as adam
     from minidlc.train.optimizers import adamw as adamw
@@ -54,6 +56,7 @@ _HOME = {
     "Trainer": "trainer",
     "adam": "optimizers",
     "adamw": "optimizers",
+    "autocast": "mixed_precision",
     "binary_cross_entropy": "losses",
     "compile_train_step": "step",
     "constant": "schedules",

@@ -29,6 +29,7 @@ from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError, nearest
 from minidlc.support.locations import caller
+from minidlc.train.mixed_precision import autocast as in_mixed_precision
 from minidlc.train.optimizers import Optimizer
 from minidlc.train.scaling import DynamicScale
 from minidlc.train.step_graph import StepGraph, step_graph
@@ -141,6 +142,7 @@ def compile_train_step(
     *,
     accumulate: int = 1,
     clip_norm: float | None = None,
+    autocast: str | None = None,
     loss_scale: DynamicScale | float | None = None,
     frozen: Sequence[str] = (),
     seed: int = 0,
@@ -153,18 +155,22 @@ def compile_train_step(
     graph, such as the weights of an ONNX model. Arrays are copied. The other inputs are data.
     `optimizer`: default `adam(1e-3)`. `accumulate`: an update follows the mean gradient of so many
     calls. `clip_norm`: the gradients are shortened together where their length exceeds it.
-    `loss_scale`: a fixed factor, or a DynamicScale. `frozen`: parameters that are not trained.
-    `seed`: of dropout and other draws, which differ from call to call. `compile_options` are those
-    of `mc.compile`.
+    `autocast`: "f16" or "bf16": products are computed in that type (mixed_precision.py).
+    `loss_scale`: a fixed factor, or a DynamicScale, which is the default for f16. `frozen`:
+    parameters that are not trained. `seed`: of dropout and other draws, which differ from call to
+    call. `compile_options` are those of `mc.compile`.
 
     Raises GradientError: MDLC1250 a loss that is no single real number, and as `mc.grad` does;
     TrainError: MDLC1251 names that do not fit, 1252 an array of another type, 1253 no optimiser,
-    1254 a number out of range.
+    1254 a number out of range, 1257 an unknown `autocast`.
     """
     expect("compile_train_step", "loss", loss, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes one")
     with building(), extension.counting() as overrides:
         verify(loss)
         loss, arrays = parameters(loss, params)
+        if autocast is not None:
+            loss = in_mixed_precision(loss, autocast)
+            loss_scale = DynamicScale() if loss_scale is None and autocast == "f16" else loss_scale
         plan = checked_plan(
             optimizer, accumulate, clip_norm, loss_scale, frozen_names(arrays, frozen), seed
         )
