@@ -237,11 +237,11 @@ class Backwards:
         loop runs once more and stacks them.
         """
         body, carried = self.op.body, self.op.carried
-        after, stacks = body.outputs[1 : 1 + carried], body.outputs[1 + carried :]
+        after = body.outputs[1 : 1 + carried]
+        stacks = {v: n for n, v in enumerate(body.outputs[1:]) if n >= carried}
         if all(after[k] in stacks for k in kept) and self.trips:
             begin = [cast(Value, self.y.inputs[2 + k]) for k in kept]
-            numbers = [carried + stacks.index(after[k]) for k in kept]
-            return [self._moved(b, n) for b, n in zip(begin, numbers, strict=True)]
+            return [self._moved(b, stacks[after[k]]) for b, k in zip(begin, kept, strict=True)]
         states = body.inputs[2 : 2 + carried]
         outputs = (*body.outputs[: 1 + carried], *(states[k] for k in kept))
         again = replace(self.op, body=Graph.of(body.name, body.inputs, outputs))

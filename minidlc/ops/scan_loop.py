@@ -23,6 +23,7 @@ from minidlc.graph.types import TupleType, Type
 from minidlc.ops import rules
 from minidlc.ops.control_flow import BODY, COUNT, listed, results, several
 from minidlc.ops.rules import Values
+from minidlc.support.names import Names
 
 T = TypeVar("T")
 _FIRST = -(2**63)  # `ends` of a slice that goes backwards to the first element
@@ -132,8 +133,8 @@ class Scan(Op):
         if not isinstance(length, int):
             text = f"the sequences have {length} steps, a symbol"
             rules.fail(self, text, rules.SYMBOLIC, "give it: shapes={…}")
-        i, c = Input("i", i64[()]), Input("c", bool_[()])
-        body = self.body
+        body, names = self.body, Names(x.name for x in self.body.inputs)
+        i, c = Input(names.fresh("i"), i64[()]), Input(names.fresh("c"), bool_[()])
         body = Graph(body.name, (i, c, *body.inputs), body.nodes, (c, *body.outputs))
         attributes = {"carried": self.states, "scanned": self.scanned, "trips": length}
         loop = apply("loop", None, None, *state, *rows, *captures, body=body, **attributes)
