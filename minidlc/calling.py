@@ -3,6 +3,7 @@
     interface = Interface.of(module)                # of a LoadedModule
     bind_inputs(interface, (x,), {"w": w})          # dense arrays in the order of the inputs
     check_out(interface, inputs, [y])               # what `out=` must be
+    donated_by_number(g, {"w": "w_new"})            # {1: 0}: output 1 goes over input 0
 
 Reads what the caller gave, writes arrays that native code can take; everything else is a CallError
 that says what would fit. Treated in course chapter 05_backend_opt.
@@ -10,17 +11,17 @@ that says what would fit. Treated in course chapter 05_backend_opt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 import numpy as np
 
 from minidlc.expr.types import Array, DType, TensorType, dtype
-from minidlc.graph import Input
+from minidlc.graph import Graph, Input
 from minidlc.runtime.module import ArraySpec, LoadedModule
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CallError, CompileError, nearest
+from minidlc.support.errors import CallError, CompileError, OptionError, nearest
 from minidlc.support.locations import Loc, OnnxLoc, caller
 from minidlc.support.names import Names
 
@@ -33,17 +34,54 @@ class Interface:
     inputs: tuple[Input, ...]
     outputs: tuple[TensorType, ...]
     output_names: tuple[str, ...]  # the second of a name is `name_1`, and so on
+    donated: Mapping[int, int] = field(default_factory=dict[int, int])  # output → input it is over
 
     @staticmethod
     def of(module: LoadedModule) -> Interface:
         """The interface of machine code."""
-        taken = Names()
         return Interface(
             module.name,
             tuple(Input(i.name, _type(i), i.loc) for i in module.inputs),
             tuple(map(_type, module.outputs)),
-            tuple(taken.fresh(o.name) for o in module.outputs),
+            output_names(o.name for o in module.outputs),
+            module.donated,
         )
+
+
+def output_names(names: Iterable[str]) -> tuple[str, ...]:
+    """What outputs are called: the second of a name is `name_1`, and so on."""
+    taken = Names()
+    return tuple(map(taken.fresh, names))
+
+
+def donated_by_number(graph: Graph, donate: Mapping[str, str]) -> dict[int, int]:
+    """`donate` names for inputs the outputs that go over them: number of each output → input.
+
+    Raises OptionError: MDLC1051 no such input or output, 1052 another type, 1053 an output is to go
+    over two inputs.
+    """
+    inputs = {i.name: n for n, i in enumerate(graph.inputs)}
+    outputs = {name: n for n, name in enumerate(output_names(o.name for o in graph.outputs))}
+    found: dict[int, int] = {}
+    for name, new in donate.items():
+        for what, wanted, known in (("input", name, inputs), ("output", new, outputs)):
+            if wanted not in known:
+                text = f"donate: {graph.name} has no {what} {wanted!r}"
+                raise _refused(text, nearest(wanted, known), "MDLC1051")
+        old_type, new_type = graph.inputs[inputs[name]].type, graph.outputs[outputs[new]].type
+        if old_type != new_type:
+            text = f"donate: input {name!r} is {old_type}, output {new!r} is {new_type}"
+            raise _refused(text, "an output goes over an input of its own type", "MDLC1052")
+        if outputs[new] in found:
+            other = graph.inputs[found[outputs[new]]].name
+            text = f"donate: output {new!r} is to go over {other!r} and over {name!r}"
+            raise _refused(text, "return it twice: then there are two outputs", "MDLC1053")
+        found[outputs[new]] = inputs[name]
+    return found
+
+
+def _refused(text: str, hint: str | None, code: str) -> OptionError:
+    return OptionError(text, loc=caller(), hint=hint, code=code)
 
 
 def _type(spec: ArraySpec) -> TensorType:
@@ -55,7 +93,13 @@ def bind_inputs(
 ) -> list[Array]:
     """Match arguments with the inputs and check each; returns dense arrays in order."""
     given = match_arguments(model.name, model.inputs, arrays, named)
-    return [_check_input(i.name, i.type, given[i.name]) for i in model.inputs]
+    over = set(model.donated.values())
+    return [
+        _check_donated(i.name, i.type, given[i.name])
+        if number in over
+        else _check_input(i.name, i.type, given[i.name])
+        for number, i in enumerate(model.inputs)
+    ]
 
 
 class Parameter(Protocol):
@@ -160,6 +204,19 @@ def _check_input(name: str, expected: TensorType, thing: object) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
+def _check_donated(name: str, expected: TensorType, thing: object) -> Array:
+    """As `_check_input`, but the very array of the caller's: the call writes into it."""
+    _check_input(name, expected, thing)
+    if not isinstance(thing, np.ndarray):
+        raise CallError(
+            f"input {name!r} is donated, and a {type(thing).__name__}: expected an array",
+            loc=caller(),
+            hint=f"np.array({name}, {expected.dtype.numpy.name!r}), kept from call to call",
+            code="MDLC0917",
+        )
+    return cast(Array, thing)
+
+
 def check_values(model: Interface, inputs: Sequence[Array], values: Mapping[str, Array]) -> None:
     """Refuse another value of an input than the model was compiled for (MDLC0916)."""
     if not values:
@@ -176,7 +233,10 @@ def check_values(model: Interface, inputs: Sequence[Array], values: Mapping[str,
 
 
 def check_out(model: Interface, inputs: Sequence[Array], out: Sequence[Array]) -> None:
-    """`out` must hold one writable dense array for each output, sharing memory with nothing."""
+    """`out` must hold one writable dense array for each output, sharing memory with nothing.
+
+    For an output over an input it must hold that array.
+    """
     expect("a call", "out", out, list, tuple, np.ndarray, hint="one array for each output")
     wanted = model.outputs
     fitting = len(out) == len(wanted) and all(
@@ -199,6 +259,17 @@ def check_out(model: Interface, inputs: Sequence[Array], out: Sequence[Array]) -
     # kernels are compiled on the promise that what they write overlaps nothing they read
     arrays = [*inputs, *out]
     for k, array in enumerate(out, len(inputs)):
+        over = model.donated.get(k - len(inputs))
+        if over is not None:
+            if array is not inputs[over]:
+                name, new = model.inputs[over].name, model.output_names[k - len(inputs)]
+                raise CallError(
+                    f"out: output {new!r} is written over input {name!r}, got another array",
+                    loc=caller(),
+                    hint=f"give the array of {name!r} there, or leave out= away",
+                    code="MDLC0919",
+                )
+            continue
         if any(np.may_share_memory(array, other) for other in arrays[:k]):
             raise CallError(
                 "out: shares memory with an input or another output",

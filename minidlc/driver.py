@@ -16,6 +16,7 @@ from contextvars import Context
 from dataclasses import replace
 
 from minidlc import target as targets
+from minidlc.calling import donated_by_number
 from minidlc.codegen.compile import Kernel, compile_kernel, run_kernel, short_symbol
 from minidlc.codegen.control import has_long_loops
 from minidlc.codegen.crew import compile_kernels
@@ -54,6 +55,7 @@ def compile(
     target: targets.Target | None = None,
     pipeline: Pipeline | str | None = None,
     max_specializations: int = 10,
+    donate: Mapping[str, str] | None = None,
     max_bytes: int = 8 << 30,
     cache: bool = True,
 ) -> Executable:
@@ -65,17 +67,20 @@ def compile(
     mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = + those that
     move and recognise ops, fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict",
     "default" or "fast" (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a
-    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `max_bytes` bounds
-    arena and constants together, and outputs. `cache=False` neither reads nor writes code on disk:
-    by default a model that was compiled before starts without being compiled (origin.py says when).
-    MINIDLC_JOBS processes compile, one for each core unless that is set (codegen/crew.py). Raises
-    CompileError for a model or an option that does not fit.
+    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `donate` names for
+    inputs the outputs that go over them, {"w": "w_new"}: a call writes `w_new` into the caller's
+    array of `w` and returns that; interrupted or refused, it has updated all or none. `max_bytes`
+    bounds arena and constants together, and outputs. `cache=False` neither reads nor writes code on
+    disk: by default a model that was compiled before starts without being compiled (origin.py says
+    when). MINIDLC_JOBS processes compile, one for each core unless that is set (codegen/crew.py).
+    Raises CompileError for a model or an option that does not fit.
     """
     target = replace(_target(target), precision=_precision(precision))
     passes = _pipeline(pipeline, opt_level, target)
     _check_bytes(max_bytes)
     expect("compile", "cache", cache, bool)
-    recipe = Recipe(_threads(threads), target, passes, opt_level >= 3, max_bytes, cache)
+    fast, pairs = opt_level >= 3, _donate(donate)
+    recipe = Recipe(_threads(threads), target, passes, fast, max_bytes, cache, pairs)
     most = _most(max_specializations)
     origin = None if reports.wanted() else Origin.of(model, shapes, recipe)
     if origin is not None and (ready := start(origin, origin.source, recipe, {}, {})):
@@ -142,11 +147,12 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
         graph = load()
         verify(graph)
         _check_outputs(graph, recipe.max_bytes)
+        donated = donated_by_number(graph, dict(recipe.donate))
         # graph IR → graph IR: fold, simplify, fuse
         optimised, records = recipe.passes.run(graph)
 
         # graph IR → tensor expressions → schedules → loop IR, and the memory plan
-        program = lower_program(optimised, recipe)
+        program = lower_program(optimised, recipe, donated)
         # loop IR → LLVM IR → machine code, one object per kernel
         try:
             natives = compile_all(program, recipe)
@@ -154,7 +160,7 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
             refused = refused_kernels(program, recipe)
             if not refused:
                 raise
-            program = lower_program(optimised, recipe, refused)
+            program = lower_program(optimised, recipe, donated, refused)
             natives = compile_all(program, recipe)
     kernels = tuple(map(CompiledKernel, program.kernels, natives))
     reports.tell("kernels", lambda: kernels)
@@ -162,9 +168,15 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
 
 
 def lower_program(
-    graph: Graph, recipe: Recipe, refused: Mapping[str, str] | None = None
+    graph: Graph,
+    recipe: Recipe,
+    donated: Mapping[int, int],
+    refused: Mapping[str, str] | None = None,
 ) -> Program:
-    """The kernels of an optimised graph as loops; those `refused`, by name, as plain loops."""
+    """The kernels of an optimised graph as loops; those `refused`, by name, as plain loops.
+
+    `donated` says by number which outputs go over which inputs.
+    """
 
     def scratch(kernel: LoweredKernel) -> int:
         return workspace_bytes(kernel.loops, recipe.target, recipe.threads)
@@ -177,6 +189,7 @@ def lower_program(
         workspace_bytes=scratch,
         run_loops=run_here(recipe),
         refused=refused,
+        donated=donated,
     )
 
 
@@ -220,6 +233,7 @@ def link(levels: Levels, recipe: Recipe) -> LoadedModule:
         checks=program.checks,
         long_loops=has_long_loops(calls),
         name=levels.source.name,
+        donated=program.donated,
     )
 
 
@@ -287,6 +301,15 @@ def _check_bytes(max_bytes: int) -> None:
     if max_bytes < 1:
         text = f"max_bytes: expected at least 1, got {max_bytes}"
         raise OptionError(text, hint="8 << 30 is 8 GiB", code="MDLC1006")
+
+
+def _donate(donate: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    if donate is None:
+        return ()
+    expect("compile", "donate", donate, Mapping, hint='{"w": "w_new"}')
+    for name in (*donate, *donate.values()):
+        expect("compile", "donate", name, str, hint='names: {"w": "w_new"}')
+    return tuple(sorted(donate.items()))
 
 
 def _precision(precision: str) -> str:

@@ -140,6 +140,8 @@ class Executable:
         expect("profile", "seconds", seconds, int, float)
         inputs = bind_inputs(self.interface, arrays, named)
         check_values(self.interface, inputs, self.values)
+        for number in self.loaded.donated.values():
+            inputs[number] = inputs[number].copy()  # runs go on updating it
         symbols = [kernel.native.symbol for kernel in self.kernels]
         target = self.kernels[0].native.target if self.kernels else host()
         return profile(self.program, target, symbols, self.loaded, inputs, seconds)
@@ -187,8 +189,9 @@ class Executable:
     ) -> list[Array]:
         """Run the model on inputs by position, by keyword, or as one dict.
 
-        Returns fresh arrays, or fills and returns `out`. Raises CallError (MDLC09xx) for a missing,
-        unknown or doubled input, or one of another element type or shape.
+        Returns fresh arrays, or fills and returns `out`; for an output over a donated input the
+        array that was given for it, updated. Raises CallError (MDLC09xx) for a missing, unknown or
+        doubled input, or one of another element type or shape.
         """
         return self._run(arrays, named, out)
 

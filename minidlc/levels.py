@@ -156,6 +156,7 @@ class Report:
         lines.append(
             f"arena {self.memory.arena_bytes:,} bytes ({self.memory.naive_bytes:,} without reuse)"
         )
+        lines += map(str, self.memory.updates)
         if self.host_ops:
             lines.append(f"host ops: {', '.join(self.host_ops)}")
         lines += [f"override {name}: {count} calls" for name, count in self.overrides.items()]

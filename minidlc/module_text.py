@@ -16,7 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minidlc.codegen.control import AnyStep, Branch, Flag, KernelCall, Operand, Repeat, Steps
+from minidlc.codegen.control import (
+    AnyStep,
+    Branch,
+    Commit,
+    Flag,
+    KernelCall,
+    Operand,
+    Repeat,
+    Steps,
+)
 from minidlc.graph import Constant, Fused, Graph, Node, Value, bodies, result_types
 from minidlc.graph.literals import write_attribute
 from minidlc.lower import LoweredKernel, Program
@@ -95,12 +104,14 @@ class _Main:
             places = "; ".join(map(_place, written(constant.loc)))
             comment = f"  # {places}" if places else ""
             self.say(f"{name}: {constant.type} = constant({constant.name!r}){comment}")
-        rest = self.nodes(graph, iter(self.program.steps))
+        steps = (step for step in self.program.steps if not isinstance(step, Commit))
+        rest = self.nodes(graph, steps)
         copies = self.copies(rest, {})
-        results = (
-            copies.get(Operand("output", k), self.name(value))
-            for k, value in enumerate(graph.outputs)
-        )
+        over = self.program.donated
+        results: list[str] = []
+        for k, value in enumerate(graph.outputs):
+            place = Operand("input", over[k]) if k in over else Operand("output", k)
+            results.append(copies.get(place, self.name(value)))
         self.say(f"return {', '.join(results)}")
         return [f"def main({', '.join(params)}):", *self.lines]
 

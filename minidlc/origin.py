@@ -43,7 +43,10 @@ _OUTSIDE = b"location"  # the word that tensors use which lie in another file
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to compile: every option that machine code depends on. `cache`: the disk may be used."""
+    """How to compile: every option that machine code depends on. `cache`: the disk may be used.
+
+    `donate` are pairs of names: an input, and the output that goes over it.
+    """
 
     threads: int
     target: Target
@@ -51,6 +54,7 @@ class Recipe:
     fast: bool
     max_bytes: int
     cache: bool = True
+    donate: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str | None:
@@ -58,7 +62,8 @@ class Recipe:
         passes = [_name(p) for p in self.passes.passes]
         if None in passes:
             return None
-        return f"{self.threads} {self.target!r} {passes} {self.fast} {self.max_bytes}"
+        options = f"{self.fast} {self.max_bytes} {self.donate}"
+        return f"{self.threads} {self.target!r} {passes} {options}"
 
 
 def _name(step: Pass) -> str | None:

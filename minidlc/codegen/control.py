@@ -1,4 +1,4 @@
-"""The steps of a native entry: kernel calls, branches, loops, flags; and where bytes lie.
+"""The steps of a native entry: kernel calls, branches, loops, flags, commit; where bytes lie.
 
     KernelCall("k_1", (Operand("input", 0), Operand("arena", offset=64)))
     Branch(Operand("input", 0), then_steps, else_steps)
@@ -103,7 +103,22 @@ class Flag:
         return f"flag {self.number} |= {self.source}"
 
 
-AnyStep: TypeAlias = KernelCall | Branch | Repeat | Flag
+@dataclass(frozen=True)
+class Commit:
+    """From here on steps write into inputs: all of them run, or none.
+
+    The call ends here if one of the `flags` at the i64s of array `output` is set; later nobody can
+    stop it.
+    """
+
+    output: int
+    flags: int
+
+    def __str__(self) -> str:
+        return "commit" + (f" unless one of {self.flags} flags is set" if self.flags else "")
+
+
+AnyStep: TypeAlias = KernelCall | Branch | Repeat | Flag | Commit
 Steps: TypeAlias = tuple[AnyStep, ...]
 
 
@@ -124,7 +139,7 @@ def kernel_calls(steps: Steps) -> Iterator[KernelCall]:
                 yield from kernel_calls(step.else_steps)
             case Repeat():
                 yield from kernel_calls(step.steps)
-            case Flag():
+            case Flag() | Commit():
                 pass
 
 
@@ -162,6 +177,8 @@ def placed(steps: Steps, place: Callable[[Operand], Operand]) -> Steps:
                 return Repeat(loop, limit, *places, placed(inner, place), some(stop))
             case Flag(source, output, number):
                 return Flag(place(source), output, number)
+            case Commit():
+                return step
 
     return tuple(map(one, steps))
 
@@ -177,7 +194,7 @@ def renamed(steps: Steps, symbol: Callable[[str], str]) -> Steps:
                 return Branch(condition, renamed(yes, symbol), renamed(no, symbol))
             case Repeat():
                 return replace(step, steps=renamed(step.steps, symbol))
-            case Flag():
+            case Flag() | Commit():
                 return step
 
     return tuple(map(one, steps))

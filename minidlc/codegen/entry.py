@@ -1,7 +1,7 @@
 """The one native function of a static model: it calls the kernels in order.
 
     call = KernelCall("k_1", (Operand("input", 0), Operand("arena", offset=64)), Operand("arena"))
-    text = emit_entry("main", (call,))              # call: a KernelCall, Branch, Repeat or Flag
+    text = emit_entry("main", (call,))              # or Branch, Repeat, Flag, Commit
     # define void @main(ptr %arena, ptr %inputs, ptr %outputs, ptr %constants, i32 %threads)
 
 Branches and loops (codegen/control.py) are blocks of this function: control never leaves native
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from minidlc.codegen.compile import compile_text
 from minidlc.codegen.control import (
     Branch,
+    Commit,
     Flag,
     KernelCall,
     Operand,
@@ -47,8 +48,8 @@ def emit_entry(
 ) -> str:
     """Return the LLVM text of the entry `name`; the kernels are declared, not defined.
 
-    With a clock it adds up the time of every kernel call. Between kernels it returns if the i64 at
-    `stop` is not 0.
+    With a clock it adds up the time of every kernel call. Between kernels, up to a Commit, it
+    returns if the i64 at `stop` is not 0.
     """
     declared = [
         f"declare void @{symbol}({', '.join(['ptr'] * (n + 1))}, i32)"
@@ -87,6 +88,7 @@ class _Writer:
     clock: Clock | None = None
     stop: Operand | None = None
     sites: int = 0  # kernel calls so far
+    committed: bool = False  # inputs are being written: nothing stops the call any more
     loads: list[str] = field(default_factory=list[str])
     lines: list[str] = field(default_factory=list[str])
     loaded: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
@@ -120,10 +122,12 @@ class _Writer:
                     self.repeat(step)
                 case Flag():
                     self.flag(step)
+                case Commit():
+                    self.commit(step)
 
     def call(self, call: KernelCall) -> None:
         """Call one kernel, unless somebody has lost patience during the one before."""
-        if self.stop is not None and self.sites:
+        if self.stop is not None and self.sites and not self.committed:
             self.leave_if_told(self.stop)
         self.sites += 1
         places = [self.place(x) for x in (*call.operands, call.workspace)]
@@ -133,6 +137,14 @@ class _Writer:
             self.line(text)
         else:
             self.timed(text, self.clock.address + 16 * (self.sites - 1), self.clock.counter)
+
+    def commit(self, step: Commit) -> None:
+        """Leave now or not at all."""
+        if self.stop is not None:
+            self.leave_if_told(self.stop)
+        for number in range(step.flags):
+            self.leave_if_told(Operand("output", step.output, 8 * number))
+        self.committed = True
 
     def leave_if_told(self, stop: Operand) -> None:
         """br end  go.N:"""
@@ -179,7 +191,7 @@ class _Writer:
         self.line(f"%holds.{n} = phi i1 [ {start}, %before.{n} ], [ %again.{n}, %latch.{n} ]")
         more = self.value(f"icmp slt i64 %run.{n}, {limit}")
         both = self.value(f"and i1 {more}, %holds.{n}")
-        if step.stop is not None:
+        if step.stop is not None and not self.committed:
             word = self.value(f"load volatile i64, ptr {self.place(step.stop)}, align 8")
             going = self.value(f"icmp eq i64 {word}, 0")
             both = self.value(f"and i1 {both}, {going}")

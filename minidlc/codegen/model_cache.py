@@ -115,6 +115,7 @@ def _header(module: LoadedModule) -> dict[str, Any]:
         "inputs": [_spec(s) for s in module.inputs],
         "outputs": [_spec(s) for s in module.outputs],
         "checks": checks,
+        "donated": list(module.donated.items()),
         **{name: getattr(module, name) for name in _PLAIN},
     }
 
@@ -132,6 +133,7 @@ def _module(header: Mapping[str, Any], code: bytes, constants: Bytes) -> LoadedM
         inputs=tuple(_read_spec(*s) for s in header["inputs"]),
         outputs=tuple(_read_spec(*s) for s in header["outputs"]),
         constants=constants,
+        donated=dict(header["donated"]),
         checks=tuple(PositionCheck(m, hint, _place(loc)) for m, hint, loc in header["checks"]),
         **{name: header[name] for name in _PLAIN},
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minidlc.codegen.control import Branch, Flag, KernelCall, Operand, Repeat, Steps
+from minidlc.codegen.control import Branch, Commit, Flag, KernelCall, Operand, Repeat, Steps
 from minidlc.lower.memory import BufferRequest
 from minidlc.lower.places import NOWHERE
 from minidlc.support.errors import VerifyError
@@ -66,6 +66,8 @@ class _Clock:
                     self.repeat(step, written)
                 case Flag():
                     self.read(step.source, written)
+                case Commit():
+                    pass
 
     def repeat(self, step: Repeat, written: set[int]) -> None:
         """One run stands for all: what it reads and does not write comes from before."""

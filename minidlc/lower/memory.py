@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any, SupportsIndex
 
 from minidlc.runtime.memory import ALIGNMENT
-from minidlc.runtime.plan import Lying, MemoryPlan, PlannedBuffer
+from minidlc.runtime.plan import Lying, MemoryPlan, PlannedBuffer, Update
 from minidlc.support import extension
 from minidlc.support.errors import MemoryLimitError, PassError
 from minidlc.support.locations import caller
@@ -50,10 +50,12 @@ def plan_memory(
     constant_bytes: int = 0,
     values: tuple[Lying, ...] = (),
     steps: tuple[str, ...] = (),
+    updates: tuple[Update, ...] = (),
 ) -> MemoryPlan:
     """Place the buffers; MemoryLimitError (MDLC1101) if they and constants exceed `max_bytes`.
 
-    `values` are what will lie in the buffers, `steps` the names of the times. Every plan, ours or
+    `values` are what will lie in the buffers, `steps` the names of the times, `updates` what lies
+    over inputs, outside the arena. Every plan, ours or
     an override's, is proved before it is used: VerifyError (MDLC0480, MDLC0481, MDLC0483) if two
     live buffers or values overlap or an offset is not a multiple of 64, PassError (MDLC0530) if
     there is not one offset for each request.
@@ -72,7 +74,7 @@ def plan_memory(
     arena = max((b.offset + _aligned(b.nbytes) for b in buffers), default=0)
     alone = sum(_aligned(v.nbytes) for v in values if v.how in ("part", "in place"))
     naive = sum(_aligned(r.nbytes) for r in requests) + alone
-    plan = MemoryPlan(buffers, arena, naive, values, steps)
+    plan = MemoryPlan(buffers, arena, naive, values, steps, updates)
     plan.check()
     if arena + constant_bytes > max_bytes:
         largest = sorted(buffers, key=lambda b: -b.nbytes)[:3]

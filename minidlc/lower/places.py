@@ -23,6 +23,7 @@ from minidlc.expr.types import Array, TensorType
 from minidlc.graph import Constant, Graph, Input, Node, Value, result_types
 from minidlc.lower.memory import BufferRequest
 from minidlc.lower.sharing import Piece, Sharing, Slot
+from minidlc.lower.updates import Updates
 from minidlc.runtime.memory import ALIGNMENT, aligned
 from minidlc.runtime.plan import Lying, MemoryPlan
 from minidlc.support.errors import VerifyError
@@ -140,6 +141,7 @@ class Places:
 
     An output whose place is given is computed right there, unless its bytes belong to something
     else (`copied`): an input, a constant, another output. Place None: wherever it is computed.
+    Outputs over inputs (`updates`) are copied too where they cannot be written at once.
     """
 
     def __init__(
@@ -148,22 +150,33 @@ class Places:
         graph: Graph,
         inputs: Mapping[Input, Operand],
         outputs: Sequence[Operand | None],
+        updates: Updates | None = None,
     ) -> None:
         self._memory = memory
+        self._updates = updates or Updates()
         placed = [v for v, place in zip(graph.outputs, outputs, strict=True) if place is not None]
-        self.sharing = Sharing.of(graph, placed)
+        over = [graph.outputs[number] for number in self._updates.inputs]
+        self.sharing = Sharing.of(graph, placed, over)
         self._at: dict[Slot, Operand] = {(i, 0): place for i, place in inputs.items()}
         self._held: dict[Operand, list[_Held]] = {}  # by buffer or array, offset 0
         self._views: dict[Value, int | None] = {}  # their notes
         self._given: dict[Slot, Operand] = {}
         self._others = {(p.space, p.index) for p in (*inputs.values(), *outputs) if p is not None}
         self.copied: list[tuple[Value, Operand]] = []
-        for value, place in zip(graph.outputs, outputs, strict=True):
+        self._over: dict[Slot, tuple[Value, Input]] = {}  # an output, and the input it goes over
+        self.updated: dict[Input, str] = {}  # inputs that were written over, and by which kernel
+        self.kept: dict[Input, str] = {}  # inputs that may not be yet, and why
+        for x in self._updates.inputs.values():
+            whole = Piece((x, 0), 0, x.type.nbytes)
+            self._held[inputs[x]] = [_Held(0, x.type.nbytes, whole, None)]
+        for number, (value, place) in enumerate(zip(graph.outputs, outputs, strict=True)):
             if place is None:
                 continue
             slot = self.sharing.whole(value)
             if slot is not None and isinstance(slot[0], Node) and slot not in self._given:
                 self._given[slot] = place
+                if number in self._updates.inputs:
+                    self._over[slot] = value, self._updates.inputs[number]
             else:
                 self.copied.append((value, place))
 
@@ -176,7 +189,7 @@ class Places:
         maker = slot[0]
         place = self._memory.constant(maker) if isinstance(maker, Constant) else self._at[slot]
         place = replace(place, offset=place.offset + start)
-        if isinstance(maker, Node):
+        if isinstance(maker, Node) or maker in self._updates.inputs.values():
             self._check(value, place)
         if isinstance(value, Node) and value in self.sharing.views:
             self._note_view(value, place)
@@ -191,6 +204,8 @@ class Places:
         value later, else a new one.
         """
         slot = (node, number)
+        if slot in self._over:
+            self._update(slot, name, over)
         if slot in self._given or slot in self.sharing.within:
             how = "part" if slot in self.sharing.within else ""
             place = self._place(slot)
@@ -201,6 +216,18 @@ class Places:
         self._at[slot] = place
         self._write(slot, name, place, type.nbytes, how)
         return self._memory.use(place)
+
+    def _update(self, slot: Slot, name: str, over: Sequence[Value]) -> None:
+        """Let the node write over the input; if it may not, the result is copied there later."""
+        value, x = self._over[slot]
+        node = slot[0]
+        assert isinstance(node, Node)
+        reason = self._updates.refusal(x, node, over, self.sharing)
+        if reason:
+            self.kept[x] = reason
+            self.copied.append((value, self._given.pop(slot)))
+        else:
+            self.updated[x] = name
 
     def _place(self, slot: Slot) -> Operand:
         """The place of an output or of a part; the concat gets its place with its first part."""

@@ -2,6 +2,7 @@
 
     for check in range_checks(node):                # node: gather(x, i)
         check.node                                  # outside_range(i, low=(0,), high=(10,))
+    checks_of(g)[node]                              # of a graph: none is made twice
 
 Machine code clamps every position, so that none leaves its buffer; these checks make an error of it
 instead of a wrong number. Treated in course chapter 05_backend_opt.
@@ -19,6 +20,7 @@ from minidlc.graph import Constant, Fused, Graph, Node, Value
 from minidlc.graph.graph import build
 from minidlc.graph.op import Op, Positions, out_of_range
 from minidlc.ops.checks import OutsideRange
+from minidlc.ops.shape import View
 from minidlc.runtime.module import PositionCheck
 
 
@@ -28,6 +30,34 @@ class RangeCheck:
 
     node: Node
     fault: PositionCheck
+
+
+def checks_of(graph: Graph) -> dict[Node, tuple[RangeCheck, ...]]:
+    """The checks of the nodes of a graph; what was found to be in a range is not asked again.
+
+    A lookup and its gradient read the same positions. Raises what `range_checks` raises.
+    """
+    found: dict[Node, tuple[RangeCheck, ...]] = {}
+    asked: set[tuple[Op, tuple[Value | None, ...]]] = set()
+    for node in graph.nodes:
+        new: list[RangeCheck] = []
+        for check in range_checks(node):
+            question = _question(check.node)
+            if question not in asked:
+                asked.add(question)
+                new.append(check)
+        found[node] = tuple(new)
+    return found
+
+
+def _question(check: Node) -> tuple[Op, tuple[Value | None, ...]]:
+    """What a check asks; where all elements have one range, their shape does not matter."""
+    value = check.inputs[0]
+    if isinstance(check.op, OutsideRange) and len(check.op.low) == 1:
+        while isinstance(value, Node) and isinstance(value.op, View):
+            value = value.inputs[0]
+        return check.op, (value,)
+    return check.op, check.inputs
 
 
 def range_checks(node: Node) -> Iterator[RangeCheck]:

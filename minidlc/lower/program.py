@@ -8,7 +8,8 @@ Views (reshape, flatten, a slice in one piece) get no kernel: they are other nam
 bytes. Nor does a concat that its producers can write, each its part. A result takes the place of an
 input that nobody reads again, if the loops allow it (loop/in_place.py). Outputs are arrays of the
 caller's, never part of the arena; an output that is an input, a constant, a view or another output
-is copied. Bodies of branches and loops are lowered like the graph itself, with other
+is copied. Outputs over inputs (`donated`) are written there as soon as the old value is needed no
+more (lower/updates.py). Bodies of branches and loops are lowered like the graph itself, with other
 places for their inputs and outputs. Treated in course chapter 05_backend_opt.
 """
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from minidlc.codegen.control import (
     AnyStep,
     Branch,
+    Commit,
     Flag,
     KernelCall,
     Operand,
@@ -29,7 +31,17 @@ from minidlc.codegen.control import (
     renamed,
 )
 from minidlc.expr.types import Array
-from minidlc.graph import Constant, Graph, Input, Node, Value, bodies, result_types, tensor_type
+from minidlc.graph import (
+    Constant,
+    Graph,
+    Input,
+    Node,
+    OpKind,
+    Value,
+    bodies,
+    result_types,
+    tensor_type,
+)
 from minidlc.loop.in_place import in_place
 from minidlc.loop.interpret import interpret
 from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
@@ -37,10 +49,11 @@ from minidlc.lower.lifetimes import check_lifetimes
 from minidlc.lower.memory import plan_memory
 from minidlc.lower.packing import Packing, RunLoops
 from minidlc.lower.places import NOWHERE, Memory, Places, resolved
-from minidlc.lower.positions import range_checks
+from minidlc.lower.positions import RangeCheck, checks_of
+from minidlc.lower.updates import Updates, updates_early
 from minidlc.ops.control_flow import If, Loop
 from minidlc.runtime.module import PositionCheck
-from minidlc.runtime.plan import MemoryPlan
+from minidlc.runtime.plan import MemoryPlan, Update
 from minidlc.support.errors import LoweringError
 from minidlc.support.extension import overridden
 from minidlc.support.names import Names, identifier
@@ -64,6 +77,7 @@ class Program:
     constants: Array = field(repr=False)  # one block of bytes
     checks: tuple[PositionCheck, ...] = ()
     free: frozenset[Node] = frozenset()  # nodes without steps: their bytes lie where others do
+    donated: Mapping[int, int] = field(default_factory=dict[int, int])  # output → input it is over
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
@@ -78,7 +92,7 @@ class Program:
     @property
     def outline(self) -> str:
         """The steps as text, if there are branches or loops."""
-        straight = all(isinstance(step, KernelCall | Flag) for step in self.steps)
+        straight = all(isinstance(step, KernelCall | Flag | Commit) for step in self.steps)
         return "" if straight else "\n".join(map(str, self.steps))
 
     def calls(self, symbols: Mapping[str, str]) -> Steps:
@@ -95,9 +109,11 @@ def lower_graph(
     workspace_bytes: Callable[[LoweredKernel], int],
     run_loops: RunLoops = interpret,
     refused: Mapping[str, str] | None = None,
+    donated: Mapping[int, int] | None = None,
 ) -> Program:
     """Lower every node, plan the memory, place the operands.
 
+    `donated` says by number which outputs go over which inputs.
     `workspace_bytes` says how much scratch a kernel needs (code generation knows), `run_loops`
     runs the loops that pack constants, `refused` says by name of a kernel what code generation
     could not take. Raises
@@ -105,18 +121,28 @@ def lower_graph(
     (MDLC0909) for a constant position that is out of range.
     """
     _require_static(graph)
+    donated = donated or {}
+    graph = updates_early(graph, donated)
     status, packing = len(graph.outputs), Packing.of(graph, run_loops)
     builder = _Builder(target, fast, workspace_bytes, status, packing, refused or {})
     inputs = {i: Operand("input", k) for k, i in enumerate(graph.inputs)}
-    outputs = [Operand("output", k) for k in range(len(graph.outputs))]
-    _, steps = builder.graph(graph, inputs, outputs)
+    outputs = [
+        Operand("input", donated[k]) if k in donated else Operand("output", k)
+        for k in range(len(graph.outputs))
+    ]
+    steps = builder.whole(graph, inputs, outputs, Updates.of(graph, donated))
     memory = builder.memory
     check_lifetimes(steps, memory.requests, {k.name: len(k.inputs) for k in builder.kernels})
     constants, offsets = memory.block()
     packed = packing.within(constants, dict(zip(memory.constants, offsets, strict=True)))
     kernels = tuple(kernel.with_inputs(packed) for kernel in builder.kernels)
     plan = plan_memory(
-        memory.requests, max_bytes, constants.nbytes, memory.lying(), tuple(memory.steps)
+        memory.requests,
+        max_bytes,
+        constants.nbytes,
+        memory.lying(),
+        tuple(memory.steps),
+        tuple(builder.updates),
     )
 
     def place(operand: Operand) -> Operand:
@@ -130,6 +156,7 @@ def lower_graph(
         constants,
         tuple(builder.checks),
         frozenset(builder.free),
+        donated,
     )
 
 
@@ -163,29 +190,64 @@ class _Builder:
     checks: list[PositionCheck] = field(default_factory=list[PositionCheck])
     free: set[Node] = field(default_factory=set[Node])
     loops: int = 0
+    updates: list[Update] = field(default_factory=list[Update])
+
+    def whole(
+        self,
+        graph: Graph,
+        inputs: Mapping[Input, Operand],
+        outputs: Sequence[Operand],
+        updates: Updates,
+    ) -> Steps:
+        """The steps of the program. Where the first writes into an input stands a Commit."""
+        places = Places(self.memory, graph, inputs, outputs, updates)
+        checks = checks_of(graph)
+        steps: list[AnyStep] = []
+        for node in graph.nodes:
+            untouched = not places.updated
+            made = list(self.of(node, places, checks[node]))
+            if untouched and places.updated:
+                kernel = 0 if node.op.kind is OpKind.CONTROL else len(made) - 1
+                made.insert(kernel, self.commit())
+            steps += made
+        late = [(value, to) for value, to in places.copied if to.space == "input"]
+        fresh = [(value, to) for value, to in places.copied if to.space != "input"]
+        steps += [self.copy(value, places.of(value), to) for value, to in fresh]
+        if late and not places.updated:
+            steps.append(self.commit())
+        steps += self.hand_over([v for v, _ in late], places, [to for _, to in late])
+        self.updates += updates.found(places.updated, places.kept)
+        return tuple(steps)
 
     def graph(
         self, graph: Graph, inputs: Mapping[Input, Operand], outputs: Sequence[Operand | None]
     ) -> tuple[Places, Steps]:
-        """The steps of a graph or of a body, and where its values lie."""
+        """The steps of a body, and where its values lie."""
         places = Places(self.memory, graph, inputs, outputs)
-        steps: list[AnyStep] = []
-        for node in graph.nodes:
-            match node.op:
-                case If():
-                    steps.append(self.branch(node, node.op, places))
-                case Loop():
-                    steps += self.loop(node, node.op, places)
-                case _ if places.sharing.is_free(node):
-                    self.free.add(node)
-                case _:
-                    steps += self.node(node, places)
+        checks = checks_of(graph)
+        steps = [step for node in graph.nodes for step in self.of(node, places, checks[node])]
         steps += [self.copy(value, places.of(value), to) for value, to in places.copied]
         return places, tuple(steps)
 
-    def node(self, node: Node, places: Places) -> Iterator[AnyStep]:
+    def of(self, node: Node, places: Places, checks: Sequence[RangeCheck]) -> Iterator[AnyStep]:
+        """The steps of one node."""
+        match node.op:
+            case If():
+                yield self.branch(node, node.op, places)
+            case Loop():
+                yield from self.loop(node, node.op, places)
+            case _ if places.sharing.is_free(node):
+                self.free.add(node)
+            case _:
+                yield from self.node(node, places, checks)
+
+    def commit(self) -> Commit:
+        """Inputs are written from here on; all checks are behind us."""
+        return Commit(self.status, len(self.checks))
+
+    def node(self, node: Node, places: Places, checks: Sequence[RangeCheck]) -> Iterator[AnyStep]:
         """The kernel of a node, behind the checks of the positions it reads."""
-        for check in range_checks(node):
+        for check in checks:
             found = self.memory.buffer("check", 8)
             kernel = self.lowered(check.node)
             yield self.step(kernel, [places.of(v) for v in kernel.inputs], [found])
@@ -281,7 +343,7 @@ class _Builder:
     def hand_over(
         self, values: Sequence[Value], inside: Places, state: Sequence[Operand]
     ) -> Iterator[AnyStep]:
-        """Copy what a run computed to where the next one reads it.
+        """Copy what a run computed to where the next one, or the next call, reads it.
 
         Values that change places (a, b = b, a) go through a buffer: no copy may overwrite what a
         later one reads.

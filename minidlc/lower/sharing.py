@@ -45,11 +45,18 @@ class Sharing:
     last: Mapping[Slot, int] = field(default_factory=dict[Slot, int])
 
     @staticmethod
-    def of(graph: Graph, outputs: Collection[Value]) -> Sharing:
-        """`outputs` are those that have a place of their own, outside the arena."""
+    def of(
+        graph: Graph, outputs: Collection[Value], over_inputs: Collection[Value] = ()
+    ) -> Sharing:
+        """`outputs` are those that have a place of their own, outside the arena.
+
+        Those `over_inputs` are written by one step: no concat of several.
+        """
         views = {n: start for n in graph.nodes if (start := _view(n, graph)) is not None}
         only_views = Sharing(views)
-        joined, within = _concats(graph, only_views, {only_views.root(o)[0] for o in outputs})
+        taken = {only_views.root(o)[0] for o in outputs}
+        at_once = {only_views.root(o)[0] for o in over_inputs}
+        joined, within = _concats(graph, only_views, taken, at_once)
         position = {n: i for i, n in enumerate(graph.nodes)}
         found = Sharing(views, joined, within, position)
         return Sharing(views, joined, within, position, found._last_uses(graph))
@@ -103,12 +110,12 @@ class Sharing:
             if not self.is_free(node):
                 for value in node.inputs:
                     if value is not None:
-                        last |= dict.fromkeys(self._slots(value), position)
+                        last |= dict.fromkeys(self.slots(value), position)
         for value in graph.outputs:
-            last |= dict.fromkeys(self._slots(value), len(graph.nodes))
+            last |= dict.fromkeys(self.slots(value), len(graph.nodes))
         return last
 
-    def _slots(self, value: Value) -> list[Slot]:
+    def slots(self, value: Value) -> list[Slot]:
         """The slots that a value reads bytes of."""
         if not isinstance(value.type, TensorType):
             return [(value, n) for n in range(len(result_types(value.type)))]
@@ -122,14 +129,17 @@ def _view(node: Node, graph: Graph) -> int | None:
 
 
 def _concats(
-    graph: Graph, views: Sharing, taken: Collection[Slot]
+    graph: Graph, views: Sharing, taken: Collection[Slot], at_once: Collection[Slot]
 ) -> tuple[dict[Node, tuple[int, ...]], dict[Slot, tuple[Node, int]]]:
-    """Concats that their producers write, and in which one each of these slots lies."""
+    """Concats that their producers write, and in which one each of these slots lies.
+
+    Slots `taken` lie elsewhere, those `at_once` are no such concats.
+    """
     joined: dict[Node, tuple[int, ...]] = {}
     within: dict[Slot, tuple[Node, int]] = {}
     for node in graph.nodes:
         starts = parts_at(node)
-        if starts is None:
+        if starts is None or (node, 0) in at_once:
             continue
         parts = _parts(node, starts, views)
         if parts and not any(s is None or s in taken or s in within for s, _ in parts):

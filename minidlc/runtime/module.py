@@ -15,7 +15,7 @@ import ctypes
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minidlc.runtime import pool
+from minidlc.runtime.donated import Apart, check_donated
 from minidlc.runtime.memory import ALIGNMENT, aligned
 from minidlc.runtime.native import NativeLibrary, mentions
 from minidlc.support.errors import CallError
@@ -47,6 +48,11 @@ class ArraySpec:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     loc: Loc | None = field(default=None, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of such an array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
@@ -100,6 +106,8 @@ class LoadedModule:
     is 0 before the call and which the entry sets where the check fails, and one i64 that the entry
     looks at between kernels: it returns soon if that is not 0. `long_loops`: nobody knows how long
     a call takes. `constants` that start on a cache line are used where they are, never written.
+    `donated` says by number which output is written over which input; a call that is interrupted or
+    finds a fault has written all of these or none.
     """
 
     objects: tuple[bytes, ...]
@@ -112,6 +120,7 @@ class LoadedModule:
     checks: tuple[PositionCheck, ...] = ()
     long_loops: bool = False
     name: str = "model"
+    donated: Mapping[int, int] = field(default_factory=dict[int, int])
     _frames: list[_Frame] = field(default_factory=list[_Frame], init=False, repr=False)
     _pace: _Pace = field(default_factory=lambda: _Pace(), init=False, repr=False)
 
@@ -160,12 +169,17 @@ class LoadedModule:
     ) -> list[NDArray[np.generic]]:
         """Run the model on arrays in input order; return its outputs in output order.
 
-        Inputs are read only; outputs are fresh, or `out`: dense arrays that the caller has checked.
-        Raises CallError: MDLC0908 for arrays that do not fit the inputs, 0909 for a position in one
-        of them that is outside what it points into.
+        Inputs are read only, but for donated ones, which are returned as outputs. Other outputs are
+        fresh, or `out`: dense arrays that the caller has checked. Raises CallError: MDLC0908 for
+        arrays that do not fit the inputs, 0909 for a position in one of them that is outside what
+        it points into, 0917 and 0918 for donated arrays that are read-only or not apart.
         """
+        if self.donated:
+            check_donated(arrays, self.inputs, self.donated)
         given = [_fitting(a, spec) for a, spec in zip_inputs(arrays, self.inputs)]
         results = [np.empty(s.shape, s.dtype) for s in self.outputs] if out is None else list(out)
+        for output, number in self.donated.items():
+            results[output] = arrays[number]
         frame = self._take_frame()
         frame.inputs[: len(given)] = [address(a) for a in given]
         frame.outputs[: len(results)] = [address(a) for a in results]
@@ -180,9 +194,13 @@ class LoadedModule:
         through here: variables of a closure are quicker than attributes.
         """
         names = [spec.name for spec in self.inputs]
-        wanted = [(s.shape, s.dtype, s.dtype.itemsize) for s in self.inputs]
-        returned = [(number, s.shape, s.dtype) for number, s in enumerate(self.outputs)]
+        over = set(self.donated.values())
+        wanted = [
+            (s.shape, s.dtype, s.dtype.itemsize, n in over) for n, s in enumerate(self.inputs)
+        ]
+        returned = [(n, s.shape, s.dtype, self.donated.get(n)) for n, s in enumerate(self.outputs)]
         count, empty, array_class = len(names), np.empty, np.ndarray
+        apart = Apart([s.nbytes for s in self.inputs], sorted(over)) if over else None
 
         def run(arguments: Sequence[Any]) -> list[NDArray[np.generic]] | None:
             if len(arguments) == 1 and type(arguments[0]) is dict:
@@ -193,19 +211,24 @@ class LoadedModule:
             if len(arguments) != count:
                 return None
             places: list[int] = []
-            for a, (shape, dtype, size) in zip(arguments, wanted, strict=False):
+            for a, (shape, dtype, size, is_written) in zip(arguments, wanted, strict=False):
                 if type(a) is not array_class or a.shape != shape:
                     return None
                 if a.dtype is not dtype and a.dtype != dtype:
                     return None
                 place = _dense_address(a)
-                if place is None or place % size:
+                if place is None or place % size or (is_written and not a.flags.writeable):
                     return None
                 places.append(place)
+            if apart is not None and not apart(places):
+                return None
             frame = self._take_frame()
             frame.inputs[:count] = places
             results: list[NDArray[np.generic]] = []
-            for number, shape, dtype in returned:
+            for number, shape, dtype, source in returned:
+                if source is not None:
+                    results.append(arguments[source])
+                    continue
                 fresh = empty(shape, dtype)
                 frame.outputs[number] = address(fresh)
                 results.append(fresh)

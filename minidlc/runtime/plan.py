@@ -68,10 +68,22 @@ class Lying:
 
 
 @dataclass(frozen=True)
+class Update:
+    """A donated input; `how` it is updated: "in place by k3", "copied at the end: …"."""
+
+    input: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"input {self.input} updated {self.how}"
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """All buffers of the arena; `naive_bytes` is what they need without sharing memory.
 
-    `values` are what lies in them, `steps` the names of the steps; a plan made by hand has neither.
+    `values` are what lies in them, `steps` the names of the steps, `updates` what lies over inputs
+    instead; a plan made by hand has none of these.
     """
 
     buffers: tuple[PlannedBuffer, ...]
@@ -79,6 +91,7 @@ class MemoryPlan:
     naive_bytes: int
     values: tuple[Lying, ...] = ()
     steps: tuple[str, ...] = ()
+    updates: tuple[Update, ...] = ()
 
     def check(self) -> None:
         """Prove that the plan is safe.
@@ -159,7 +172,7 @@ class MemoryPlan:
         over = f"{100 * (self.arena_bytes / peak - 1):.1f} % over" if peak else "nothing is over"
         lines = [line for t in range(self._count) for line in self._step(t)]
         last = f"peak {peak} bytes at step {self.peak_step}; arena {self.arena_bytes}, {over} it"
-        return "\n".join([*lines, last])
+        return "\n".join([*lines, *map(str, self.updates), last])
 
     def about(self, name: str) -> tuple[str, ...]:
         """What the plan says of a value or a buffer of this name: bytes, steps, what it shares."""
@@ -217,9 +230,8 @@ class MemoryPlan:
         ]
         shared = [f"{n} {how}" for how in ALIASES if (n := self._how_many(how))]
         total = f"arena {self.arena_bytes} bytes; without sharing {self.naive_bytes}"
-        return "\n".join(
-            [head, *rows, *([f"values: {', '.join(shared)}"] if shared else []), total]
-        )
+        values = [f"values: {', '.join(shared)}"] if shared else []
+        return "\n".join([head, *rows, *values, *map(str, self.updates), total])
 
     def _how_many(self, how: str) -> int:
         return sum(v.how == how for v in self.values)

@@ -1,0 +1,174 @@
+"""Outputs that take the place of an input: donated inputs, and when they may be written.
+
+    step(w, dw) -> w_new                            # compile(step, donate={"w": "w_new"})
+    g = updates_early(g, {0: 1})                    # output 0 goes over input 1, as soon as it can
+    updates = Updates.of(g, {0: 1})
+    updates.refusal(…)                              # "": this kernel may write over the input, here
+
+A kernel may write over a donated input if nobody reads the input later, if the kernel itself reads
+each element only right before it writes it there (loop/in_place.py), and if no position is checked
+later: a call that finds a fault has changed nothing. What may not is computed elsewhere and copied
+at the end of the call. Reads a graph, writes another order of its nodes. Treated in course chapter
+03_autodiff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from minidlc.graph import Graph, Input, Node, OpKind, Value, bodies, result_types
+from minidlc.graph.inline import nodes_made
+from minidlc.lower.positions import checks_of
+from minidlc.lower.sharing import Sharing, Slot
+from minidlc.runtime.plan import Update
+
+_SMALL = 64  # bytes: of a factor that updates share, nobody minds when it is computed
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the outputs over inputs of one graph need to know of it."""
+
+    inputs: Mapping[int, Input] = field(default_factory=dict[int, Input])  # by output number
+    last_check: int = -1  # position of the last node whose positions are checked
+
+    @staticmethod
+    def of(graph: Graph, donated: Mapping[int, int]) -> Updates:
+        """`donated`: number of an output → number of the input whose place it takes."""
+        inputs = {o: graph.inputs[i] for o, i in donated.items()}
+        checked = _checked(graph) if inputs else ()
+        places = (n for n, node in enumerate(graph.nodes) if node in checked)
+        return Updates(inputs, max(places, default=-1))
+
+    def refusal(self, x: Input, node: Node, over: Collection[Value], sharing: Sharing) -> str:
+        """Why `node` may not write its result over the input `x`; empty if it may.
+
+        `over` are the inputs that its loops allow to be overwritten.
+        """
+        slot, position = (x, 0), sharing.position[node]
+        if sharing.last.get(slot, -1) > position:
+            return f"{x.name} is read later"
+        if position < self.last_check + (node.op.kind is OpKind.CONTROL):
+            return "positions are checked later"
+        read = {v for v in node.inputs if v is not None and slot in sharing.slots(v)}
+        if read and not (read == {x} and x in over):
+            return f"{node.name} reads {x.name} while it writes"
+        return ""
+
+    def found(self, updated: Mapping[Input, str], kept: Mapping[Input, str]) -> Iterator[Update]:
+        """What became of each input: `updated` by which kernel, or `kept` for which reason."""
+        for x in self.inputs.values():
+            why = kept.get(x, "the output is no kernel's own")
+            how = f"in place by {updated[x]}" if x in updated else f"by a copy at the end: {why}"
+            yield Update(x.name, how)
+
+
+def _checked(graph: Graph) -> set[Node]:
+    """The nodes that read positions which are checked there, or in a branch or body of theirs."""
+    own = {node for node, checks in checks_of(graph).items() if checks}
+    control = (n for n in graph.nodes if n.op.kind is OpKind.CONTROL)
+    return own | {n for n in control if any(map(_checked, bodies(n)))}
+
+
+def updates_early(graph: Graph, donated: Mapping[int, int]) -> Graph:
+    """The graph in an order in which each update runs as soon as nobody needs the old value.
+
+    So a gradient dies with the update that reads it, and few need the arena at once. Other nodes
+    keep their order, but for those that an update alone needs: they come with it.
+    """
+    makers = _makers(graph, donated)
+    if not makers:
+        return graph
+    order = _Order(graph, makers)
+    nodes = order.found()
+    return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
+
+
+def _makers(graph: Graph, donated: Mapping[int, int]) -> dict[Node, set[Input]]:
+    """The nodes that compute updates, and the inputs that each is to overwrite."""
+    sharing = Sharing.of(graph, graph.outputs)
+    makers: dict[Node, set[Input]] = {}
+    for output, number in donated.items():
+        node = sharing.root(graph.outputs[output])[0][0]
+        if isinstance(node, Node):
+            makers.setdefault(node, set()).add(graph.inputs[number])
+    return makers
+
+
+class _Order:
+    """The nodes in order; each update waits for the readers of what it overwrites."""
+
+    def __init__(self, graph: Graph, makers: Mapping[Node, set[Input]]) -> None:
+        self._graph = graph
+        self._makers = makers
+        self._own = _needed_by_updates(graph, makers)
+        self._placed: dict[Node, None] = {}
+        checked, readers = _checked(graph), _readers(graph)
+        self._awaited: dict[Node, set[Node]] = {}
+        for maker, inputs in makers.items():
+            others = (readers.get((x, 0), set()) for x in inputs)
+            self._awaited[maker] = checked.union(self._below(maker), *others) - {maker}
+
+    def found(self) -> tuple[Node, ...]:
+        """All nodes, inputs before readers."""
+        self._ready_updates()
+        for node in self._graph.nodes:
+            if node not in self._makers:
+                self._place([node])
+                self._ready_updates()
+        self._place(self._graph.nodes)  # updates whose old value is needed after the new one
+        return tuple(self._placed)
+
+    def _below(self, maker: Node) -> set[Node]:
+        """The first nodes below an update that do not come with it: it waits for them."""
+        found: set[Node] = set()
+        seen, stack = {maker}, [maker]
+        while stack:
+            for v in stack.pop().inputs:
+                if isinstance(v, Node) and v not in seen:
+                    seen.add(v)
+                    (stack.append if v in self._own else found.add)(v)
+        return found
+
+    def _ready_updates(self) -> None:
+        for maker, awaited in self._awaited.items():
+            if maker not in self._placed and awaited <= self._placed.keys():
+                self._place([maker])
+
+    def _place(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._placed |= dict.fromkeys(nodes_made(node, self._placed))
+
+
+def _readers(graph: Graph) -> dict[Slot, set[Node]]:
+    """Who reads the bytes of a slot, under whatever name."""
+    sharing = Sharing.of(graph, ())
+    found: dict[Slot, set[Node]] = {}
+    for node in graph.nodes:
+        for v in node.inputs:
+            for slot in () if v is None else sharing.slots(v):
+                found.setdefault(slot, set()).add(node)
+    return found
+
+
+def _needed_by_updates(graph: Graph, makers: Collection[Node]) -> set[Node]:
+    """The nodes that come with an update: others need them not, or they are a number or so.
+
+    Updates that read each other, such as the three of Adam, count as one.
+    """
+    owners: dict[Node, set[Node | None]] = {n: set() for n in graph.nodes}
+    for output in graph.outputs:
+        if isinstance(output, Node) and output not in makers:
+            owners[output].add(None)
+    for node in reversed(graph.nodes):
+        if node in makers:
+            owners[node] = {next((o for o in owners[node] if o is not None), node)}
+        for v in node.inputs:
+            if isinstance(v, Node):
+                owners[v] |= owners[node]
+
+    def is_small(node: Node) -> bool:
+        return None not in owners[node] and sum(t.nbytes for t in result_types(node.type)) <= _SMALL
+
+    return {n for n, o in owners.items() if is_small(n) or (len(o) == 1 and None not in o)}
