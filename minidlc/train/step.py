@@ -49,7 +49,7 @@ class TrainStep:
     def __init__(self, loss: Graph, built: StepGraph, executable: Executable, rate: float) -> None:
         self.graph, self.loss_graph, self.executable = built.graph, loss, executable
         self._built = built
-        self._arrays = {v.key: v.initial for v in built.variables}
+        self._arrays = {v.key: np.array(v.initial, order="C") for v in built.variables}
         self.learning_rate = rate
 
     def __call__(self, /, *arrays: object, **named: object) -> list[Array]:

@@ -22,13 +22,14 @@ from minidlc.autodiff.reverse import assembled, inputs_named, last_used_first
 from minidlc.expr.types import Array, TensorType, f32, i64
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, apply, located, tensor_type
 from minidlc.graph.inline import nodes_made
+from minidlc.graph.op import Pattern
 from minidlc.ops.composing import cast_to, in_wide, narrowed, reshaped, scalar
 from minidlc.ops.elementwise import wide
 from minidlc.ops.gradients import zeros_like
 from minidlc.support.errors import TrainError
 from minidlc.support.locations import Derived
 from minidlc.support.names import Names
-from minidlc.train.optimizers import Optimizer
+from minidlc.train.optimizers import Optimizer, Slots, Updated
 from minidlc.train.scaling import DynamicScale, is_finite, next_scale
 from minidlc.train.variables import Variable, Variables
 from minidlc.transform.draw_key import with_key
@@ -199,8 +200,8 @@ def _update(
             wide_x = replace(wide_x, name=x.name)
         initial = optimizer.slots(tensor_type(dx))
         slots = {what: kept.add(f"{what}/{x.name}", array) for what, array in initial.items()}
-        new, new_slots = optimizer.update(wide_x, dx, slots, number, _in_type_of(x, rate))
-        _check(optimizer, x, wide_x, new, slots, new_slots)
+        found = optimizer.update(wide_x, dx, slots, number, _in_type_of(x, rate))
+        new, new_slots = _checked(optimizer, wide_x, slots, found)
         kept.new[x] = _if(allowed, narrowed(new, x), x)
         for what, slot in slots.items():
             kept.new[slot] = _if(allowed, new_slots[what], slot)
@@ -210,23 +211,25 @@ def _if(allowed: Value | None, new: Value, old: Value) -> Value:
     return new if allowed is None else apply("where", allowed, new, old)
 
 
-def _check(
-    optimizer: Optimizer,
-    x: Input,
-    wide_x: Value,
-    new: object,
-    slots: Mapping[str, Value],
-    new_slots: Mapping[str, object],
-) -> None:
-    """Refuse an update that gives something else than was handed to it."""
-    wanted = {x.name: wide_x, **{f"{what} of {x.name}": slot for what, slot in slots.items()}}
-    found = [new, *(new_slots.get(what) for what in slots)]
-    for (name, old), value in zip(wanted.items(), found, strict=True):
+def _checked(optimizer: Optimizer, x: Value, slots: Slots, found: object) -> Updated:
+    """What an update returned, refused unless it has the types of what was handed to it."""
+    parts = cast("tuple[object, ...]", found) if isinstance(found, tuple) else ()
+    if len(parts) != 2 or not isinstance(parts[1], Mapping):
+        raise _misfit(f"{type(optimizer).__name__}.update returned {found!r:.60}")
+    new_slots = cast("Mapping[str, object]", parts[1])
+    wanted = {x.name: x, **{f"{what} of {x.name}": slot for what, slot in slots.items()}}
+    values = [parts[0], *(new_slots.get(what) for what in slots)]
+    for (name, old), value in zip(wanted.items(), values, strict=True):
         if not isinstance(value, (Input, Constant, Node)) or value.type != old.type:
-            got = value.type if isinstance(value, (Input, Constant, Node)) else repr(value)
-            text = f"{type(optimizer).__name__}.update gives {got:.60} for {name}, not {old.type}"
-            hint = "it returns the new parameter and a dict of new slots, each of its type"
-            raise TrainError(text, hint=hint, code="MDLC1253")
+            got = value.type if isinstance(value, (Input, Constant, Node)) else repr(value)[:60]
+            text = f"{type(optimizer).__name__}.update gives {got} for {name}, not {old.type}"
+            raise _misfit(text)
+    return cast(Updated, found)
+
+
+def _misfit(text: str) -> TrainError:
+    hint = "it returns the new parameter and a dict of new slots, each of its type"
+    return TrainError(text, hint=hint, code="MDLC1253")
 
 
 def _order(loss: Graph, kept: Variables, gradients: Mapping[Input, Value]) -> list[Value]:
@@ -239,12 +242,24 @@ def _order(loss: Graph, kept: Variables, gradients: Mapping[Input, Value]) -> li
     for dx in gradients.values():
         made |= dict.fromkeys(nodes_made(dx, made))
     forward = set(loss.nodes)
+    backward_nodes = [node for node in made if node not in forward]
     order: list[Value] = []
     for x, dx in gradients.items():
-        order += [node for node in made if x in node.inputs and node not in forward]
-        order += [dx, kept.new[x]]
+        order += [*_readers(x, backward_nodes), dx]
         order += [kept.new[i] for i, (key, _) in kept.kept.items() if key.endswith(f"/{x.name}")]
     return order
+
+
+def _readers(x: Input, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that read a parameter, be it turned: a product reads through a transpose."""
+    same: set[Value | None] = {x}
+    found: list[Node] = []
+    for node in nodes:
+        if any(v in same for v in node.inputs):
+            found.append(node)
+            if node.op.is_view or node.op.pattern is Pattern.INJECTIVE:
+                same.add(node)
+    return found
 
 
 def _assembled(
