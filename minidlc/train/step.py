@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from minidlc.calling import match_arguments
+from minidlc.calling import match_arguments, output_names
 from minidlc.driver import compile as compile_graph
 from minidlc.executable import Executable
 from minidlc.expr.types import Array
@@ -27,7 +27,7 @@ from minidlc.graph.verify import verify
 from minidlc.levels import Later
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import TrainError, nearest
+from minidlc.support.errors import OptionError, TrainError, nearest
 from minidlc.support.locations import caller
 from minidlc.train.mixed_precision import autocast as in_mixed_precision
 from minidlc.train.optimizers import Optimizer
@@ -37,7 +37,7 @@ from minidlc.train.step_options import checked_plan, fitting, frozen_names, para
 
 
 class TrainStep:
-    """A compiled training step and all that it remembers. One call at a time."""
+    """A compiled training step and the arrays that it updates in place. One call at a time."""
 
     graph: Graph
     """The whole step, before the passes."""
@@ -57,19 +57,14 @@ class TrainStep:
 
         Returns the loss before the update, f32[()] and not scaled, then the further outputs of the
         loss graph. A loss that is NaN is returned as it is. Raises CallError (MDLC09xx) for inputs
-        that do not fit.
+        that do not fit; a call that is refused or interrupted has changed all variables or none.
         """
         built = self._built
         given = match_arguments(built.graph.name, built.data, arrays, named)
         data = (given[i.name] for i in built.data)
+        # the arrays of variables are donated: the call writes their new values over them
         results = self.executable(*data, self._rate, *self._arrays.values())
-        self._keep(results[built.results :])
         return results[: built.results]
-
-    def _keep(self, new: Sequence[Array]) -> None:
-        changing = (v for v in self._built.variables if v.changes)
-        for variable, array in zip(changing, new, strict=True):
-            np.copyto(self._arrays[variable.key], array)
 
     def __repr__(self) -> str:
         data = ", ".join(f"{i.name}: {i.type}" for i in self._built.data)
@@ -135,6 +130,13 @@ def _misfit(text: str, hint: str | None) -> TrainError:
     return TrainError(f"load_state: {text}", loc=caller(), hint=hint, code="MDLC1255")
 
 
+def donated(built: StepGraph) -> dict[str, str]:
+    """Which output goes over which input: the new value of each variable over the old."""
+    names = output_names(o.name for o in built.graph.outputs)[built.results :]
+    changing = (v.input.name for v in built.variables if v.changes)
+    return dict(zip(changing, names, strict=True))
+
+
 def compile_train_step(
     loss: Graph,
     params: Mapping[str, Array] | Sequence[str],
@@ -165,6 +167,9 @@ def compile_train_step(
     1254 a number out of range, 1257 an unknown `autocast`.
     """
     expect("compile_train_step", "loss", loss, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes one")
+    if "donate" in compile_options:
+        text = "compile_train_step: donate is not for the caller: the step donates what it updates"
+        raise OptionError(text, loc=caller(), hint="leave it out", code="MDLC1006")
     with building(), extension.counting() as overrides:
         verify(loss)
         loss, arrays = parameters(loss, params)
@@ -175,7 +180,7 @@ def compile_train_step(
             optimizer, accumulate, clip_norm, loss_scale, frozen_names(arrays, frozen), seed
         )
         built = step_graph(loss, arrays, plan)
-        executable = compile_graph(built.graph, **compile_options)
+        executable = compile_graph(built.graph, donate=donated(built), **compile_options)
     assert isinstance(executable, Executable), "all sizes are known"
     if overrides:  # those of the gradient too, which were called before `compile`
         levels = replace(executable.later(), overrides=overrides)
