@@ -32,15 +32,15 @@ def in_place(fn: LoopFunction) -> dict[str, tuple[str, ...]]:
     """Result -> the inputs whose place it may take, one of them at a time.
 
     The loops must write every element of their results, as those of a schedule do. Then as many
-    stores as there are elements means that each is stored once: nobody sees a value half done.
+    stores as there are elements means that each is stored once: nobody sees a value half done. A
+    result that is read back, by a statement behind its store, is read as it was stored.
     """
     sites, tested = list(_sites(fn.body, 1)), set(_tested(fn.body))
     written = {site.store.buffer for site in sites}
-    read = tested | {e.buffer for site in sites for v in values(site.store) for e in loads(v)}
     found: dict[str, tuple[str, ...]] = {}
     for result in fn.params:
         mine = [site for site in sites if site.store.buffer == result.name]
-        if result.name in read or _count(mine) != math.prod(result.type.dims):
+        if result.name in tested or _count(mine) != math.prod(result.type.dims):
             continue
         fits = (p for p in fn.params if p.name not in written | tested and _same_bytes(p, result))
         inputs = tuple(p.name for p in fits if _only_before(p.name, result.name, sites))

@@ -72,17 +72,36 @@ def _checked(graph: Graph) -> set[Node]:
 
 
 def updates_early(graph: Graph, donated: Mapping[int, int]) -> Graph:
-    """The graph in an order in which each update runs as soon as nobody needs the old value.
+    """The graph in an order in which each update runs when nobody needs the old value any more.
 
-    So a gradient dies with the update that reads it, and few need the arena at once. Other nodes
-    keep their order, but for those that an update alone needs: they come with it.
+    It runs where it stands, or behind the last other reader; or as soon as it can, with what it
+    alone needs, if less is alive then at the worst moment: gradients die with the update that reads
+    them. Other nodes keep their order.
     """
     makers = _makers(graph, donated)
     if not makers:
         return graph
-    order = _Order(graph, makers)
-    nodes = order.found()
+    given, early = (_Order(graph, makers).found(early=e) for e in (False, True))
+    nodes = min(given, early, key=lambda nodes: _peak(replace(graph, nodes=nodes)))
     return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
+
+
+def _peak(graph: Graph) -> int:
+    """The most bytes alive between nodes; outputs do not count, they lie elsewhere."""
+    sharing = Sharing.of(graph, graph.outputs)
+    outputs = {sharing.root(o)[0] for o in graph.outputs}
+    born, dying = [0] * (len(graph.nodes) + 1), [0] * (len(graph.nodes) + 1)
+    for (value, number), end in sharing.last.items():
+        if isinstance(value, Node) and (value, number) not in outputs:
+            nbytes = result_types(value.type)[number].nbytes
+            born[sharing.position[value]] += nbytes
+            dying[end] += nbytes
+    alive = most = 0
+    for new, old in zip(born, dying, strict=True):
+        alive += new
+        most = max(most, alive)
+        alive -= old
+    return most
 
 
 def _makers(graph: Graph, donated: Mapping[int, int]) -> dict[Node, set[Input]]:
@@ -110,13 +129,15 @@ class _Order:
             others = (readers.get((x, 0), set()) for x in inputs)
             self._awaited[maker] = checked.union(self._below(maker), *others) - {maker}
 
-    def found(self) -> tuple[Node, ...]:
-        """All nodes, inputs before readers."""
-        self._ready_updates()
+    def found(self, *, early: bool) -> tuple[Node, ...]:
+        """All nodes, inputs before readers; updates may come before their place if `early`."""
+        reached = set(self._makers) if early else set[Node]()
+        self._ready_updates(reached)
         for node in self._graph.nodes:
+            reached.add(node)
             if node not in self._makers:
                 self._place([node])
-                self._ready_updates()
+            self._ready_updates(reached)
         self._place(self._graph.nodes)  # updates whose old value is needed after the new one
         return tuple(self._placed)
 
@@ -131,9 +152,10 @@ class _Order:
                     (stack.append if v in self._own else found.add)(v)
         return found
 
-    def _ready_updates(self) -> None:
-        for maker, awaited in self._awaited.items():
-            if maker not in self._placed and awaited <= self._placed.keys():
+    def _ready_updates(self, reached: Collection[Node]) -> None:
+        waiting = [m for m in self._awaited if m in reached and m not in self._placed]
+        for maker in waiting:
+            if self._awaited[maker] <= self._placed.keys():
                 self._place([maker])
 
     def _place(self, nodes: Iterable[Node]) -> None:

@@ -2,7 +2,7 @@
 
     apart = Apart(sizes=(64, 8, 64), donated=(0, 2))
     apart(addresses)                                # no byte of a donated array is in another one
-    check_donated(arrays, specs, {1: 0})            # else CallError says what is wrong
+    check_donated(given, arrays, specs, {1: 0})     # else CallError says what is wrong
 
 Kernels are compiled on the promise that what they write overlaps nothing they read but the array
 that the output goes over. Reads arrays and addresses. Treated in course chapter 03_autodiff.
@@ -57,14 +57,18 @@ class Apart:
 
 
 def check_donated(
-    arrays: Sequence[NDArray[np.generic]], specs: Sequence[ArraySpec], donated: Mapping[int, int]
+    given: Sequence[NDArray[np.generic]],
+    arrays: Sequence[NDArray[np.generic]],
+    specs: Sequence[ArraySpec],
+    donated: Mapping[int, int],
 ) -> None:
     """Refuse arrays that a call could not write over; `donated` is output number → input number.
 
-    Raises CallError: MDLC0917 read-only or not dense, MDLC0918 shares memory with another input.
+    `given` are the caller's, `arrays` dense ones in their place. Raises CallError: MDLC0917
+    read-only or not dense, MDLC0918 shares memory with another input.
     """
     for number in donated.values():
-        array, name = arrays[number], specs[number].name
+        array, name = given[number], specs[number].name
         if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
             what = "is not dense" if array.flags.writeable else "is read-only"
             raise CallError(
@@ -73,12 +77,13 @@ def check_donated(
                 hint=f"{name}.copy() is an array of its own",
                 code="MDLC0917",
             )
-        for other, spec in zip(arrays, specs, strict=True):
-            if other is not array and np.shares_memory(array, other):
-                raise _shared(name, spec.name)
-        twice = [s.name for a, s in zip(arrays, specs, strict=True) if a is array]
-        if array.size and len(twice) > 1:
-            raise _shared(*twice[:2])
+    apart = Apart([a.nbytes for a in arrays], tuple(donated.values()))
+    if not apart([a.__array_interface__["data"][0] for a in arrays]):
+        names = [spec.name for spec in specs]
+        for number in sorted(donated.values()):
+            for other, name in enumerate(names):
+                if other != number and np.shares_memory(arrays[number], arrays[other]):
+                    raise _shared(names[number], name)
 
 
 def _shared(name: str, other: str) -> CallError:

@@ -174,9 +174,9 @@ class LoadedModule:
         arrays that do not fit the inputs, 0909 for a position in one of them that is outside what
         it points into, 0917 and 0918 for donated arrays that are read-only or not apart.
         """
-        if self.donated:
-            check_donated(arrays, self.inputs, self.donated)
         given = [_fitting(a, spec) for a, spec in zip_inputs(arrays, self.inputs)]
+        if self.donated:
+            check_donated(arrays, given, self.inputs, self.donated)
         results = [np.empty(s.shape, s.dtype) for s in self.outputs] if out is None else list(out)
         for output, number in self.donated.items():
             results[output] = arrays[number]

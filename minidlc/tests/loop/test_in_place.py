@@ -117,6 +117,21 @@ for i in serial(0, 4):
     assert found(both, "x: f32[4], b: f32[4], y: f32[4], z: f32[4]") == {}
 
 
+def test_a_result_that_is_read_back() -> None:
+    """Adam: the mean lies over the old one, the parameter reads it as it was just stored."""
+    body = """
+for i in serial(0, 4):
+    m2[i] = m[i] * 0.9 + d[i]
+    y[i] = x[i] - m2[i]"""
+    params = "x: f32[4], m: f32[4], d: f32[4], m2: f32[4], y: f32[4]"
+    assert found(body, params) == {"m2": ("m", "d"), "y": ("x",)}
+    early = """
+for i in serial(0, 4):
+    y[i] = x[i] - m[i]
+    m2[i] = m[i] * 0.9 + d[i]"""
+    assert found(early, params) == {"m2": ("d",), "y": ("x",)}
+
+
 def some(rng: np.random.Generator, type: TensorType) -> np.ndarray:
     """Numbers of a type; integers may be positions, so they are small."""
     drawn = rng.standard_normal if type.dtype.is_float else lambda dims: rng.integers(0, 2, dims)
