@@ -45,9 +45,11 @@ FOLLOWERS = frozenset(
 def autocast(graph: Graph, to: str) -> Graph:
     """The graph with its products in `to`, "f16" or "bf16"; inputs and outputs keep their types.
 
-    What follows a product stays in `to` while all that it reads is there already or comes straight
-    from inputs and constants, as biases do; beside a value that was computed in f32 it is f32.
-    Each value is cast once. f64 is left alone. Raises TrainError (MDLC1257) for another type.
+    Between products values stay in `to`: a follower that reads one is computed there, and what
+    comes straight from inputs and constants, as biases do, is rounded for it; beside a value that
+    was computed in f32 it is f32. Behind the last product, where the loss is, all is f32: squares
+    of small errors would be 0. Each value is cast once; f64 is left alone. Raises TrainError
+    (MDLC1257) for another type.
     """
     expect("autocast", "graph", graph, Graph)
     low = LOW_TYPES.get(to)
@@ -55,7 +57,7 @@ def autocast(graph: Graph, to: str) -> Graph:
         hint = nearest(to, LOW_TYPES)
         text = f"autocast: {to!r} is no type to compute in, expected 'f16' or 'bf16'"
         raise TrainError(text, loc=caller(), hint=hint, code="MDLC1257")
-    walk = _Walk(low)
+    walk = _Walk(low, _before_products(graph))
     for node in graph.nodes:
         walk.visit(node)
     if not walk.casts:
@@ -64,11 +66,21 @@ def autocast(graph: Graph, to: str) -> Graph:
     return assembled(graph.name, graph.inputs, walk.new.values(), outputs, {})
 
 
+def _before_products(graph: Graph) -> set[Value]:
+    """The values that some product needs."""
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if node in found or node.op.name in PRODUCTS:
+            found.update(v for v in node.inputs if v is not None)
+    return found
+
+
 @dataclass
 class _Walk:
     """What became of each value so far, and the casts that were made."""
 
     low: DType
+    before_products: set[Value]
     new: dict[Value, Value] = field(default_factory=dict[Value, Value])
     casts: dict[tuple[Value, DType], Value] = field(
         default_factory=dict[tuple[Value, DType], Value]
@@ -78,7 +90,7 @@ class _Walk:
     def visit(self, node: Node) -> None:
         """Make the node again, on values of the types that the table gives it."""
         inputs = [None if v is None else self.new.get(v, v) for v in node.inputs]
-        follows = node.op.name in FOLLOWERS
+        follows = node.op.name in FOLLOWERS and node in self.before_products
         reads_full = any(v in self.full for v in inputs)
         low = follows and not reads_full and any(map(self._is_low, inputs))
         wanted = self.low if low or node.op.name in PRODUCTS else f32
