@@ -55,9 +55,10 @@ class TrainStep:
     def __call__(self, /, *arrays: object, **named: object) -> list[Array]:
         """One step on a batch: data inputs by position, by name, or as one dict.
 
-        Returns the loss before the update, f32[()] and not scaled, then the further outputs of the
-        loss graph. A loss that is NaN is returned as it is. Raises CallError (MDLC09xx) for inputs
-        that do not fit; a call that is refused or interrupted has changed all variables or none.
+        Returns the loss before the update, f32[()] (f64 if it is of f64) and not scaled, then the
+        further outputs of the loss graph. A loss that is NaN is returned as it is. Raises CallError
+        (MDLC09xx) for inputs that do not fit; a call that is refused or interrupted has changed all
+        variables or none.
         """
         built = self._built
         given = match_arguments(built.graph.name, built.data, arrays, named)

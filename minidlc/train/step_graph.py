@@ -116,13 +116,12 @@ def _gradients(
     seed = apply("expand", seed, shape=type.dims) if type.rank else seed
     dys = (seed, *[None] * (len(loss.outputs) - 1))
     found = backward(loss.nodes, loss.outputs, dys, wrt, names)
+    back = None if scale is None else 1.0 / scale
     gradients: dict[Input, Value] = {}
     for x, dx in zip(wrt, found, strict=True):
         dx = zeros_like(x) if dx is None else dx
         names[dx] = f"d{x.name}"
-        gradients[x] = in_wide(dx)
-        if scale is not None:
-            gradients[x] = gradients[x] / _in_type_of(x, scale)
+        gradients[x] = in_wide(dx) if back is None else in_wide(dx) * _in_type_of(x, back)
     for node in loss.nodes:
         names.pop(node, None)  # of the reader's own names none is changed
     return gradients

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-from minidlc import f32, f64, i64
+from minidlc import f16, f32, f64, i64
 from minidlc.graph import Graph
 from minidlc.support.errors import GradientError, TrainError
 from minidlc.train.optimizers import Sgd
@@ -67,6 +67,18 @@ def test_a_step_of_gradient_descent_is_that_by_hand() -> None:
     np.testing.assert_allclose(run.state["parameters/w"], W - rate * dw, rtol=1e-12)
     np.testing.assert_allclose(run.state["parameters/b"], B - rate * db, rtol=1e-12)
     assert run.state["counters/steps"] == 1
+
+
+@pytest.mark.parametrize("element", ["f16", "f32"])
+def test_a_loss_of_any_rank_and_element_type_is_handed_back_as_a_number(element: str) -> None:
+    type = {"f16": f16, "f32": f32}[element]
+    loss = mc.trace(lambda x, w: (x * w).reshape(1, 3).sum(axis=1, keepdims=True), type[3], type[3])
+    assert loss.outputs[0].type == type[1, 1]
+    start = np.ones(3, type.numpy)
+    run = Run(step_graph(loss, {"w": start}, Plan(mc.train.sgd(), loss_scale=8.0)))
+    (found,) = run(np.arange(3).astype(type.numpy), rate=1.0)
+    assert (found.dtype, found.shape, found) == (np.float32, (), 3)
+    np.testing.assert_array_equal(run.state["parameters/w"], [1, 0, -1])
 
 
 def test_calls_that_accumulate_are_one_call_of_a_larger_batch() -> None:
