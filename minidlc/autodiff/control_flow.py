@@ -118,7 +118,7 @@ def _counted(op: Loop, y: Node) -> tuple[Node, int]:
     if not isinstance(limit, Constant) or (condition is not None and _runs(limit) > MOST_RUNS):
         what = "its condition" if condition is not None else "an input"
         text = f"{y.name}: how often the loop runs is decided by {what}"
-        hint = "trips=5 runs it 5 times; a constant n, if it is no more than 65536, may end early"
+        hint = f"say it: trips=5, range(5); at most a constant n up to {MOST_RUNS} may end early"
         raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1206")
     body = op.body
     if condition is None:  # what the body says about going on is ignored

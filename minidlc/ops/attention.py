@@ -46,6 +46,10 @@ class Attention(Op):
     j < lengths[b]. A bool mask says which keys count, a float mask is added; a mask short of keys
     hides the rest. A row without keys is 0. scale 0 is not the default: that is None, and
     1 / sqrt(depth). softcap c > 0 makes a score s c * tanh(s / c).
+
+    Its gradient is that of its parts. cse finds that they are computed forward already, so that the
+    weights are kept and nothing is computed twice; where memory is short, rematerialisation gives
+    them up, as a rule of its own that computes them again would always do.
     """
 
     kind = OpKind.COMPOSITE
