@@ -20,7 +20,8 @@ README = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
 
 @pytest.mark.llvm
 def test_the_api_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (code,) = (block for block in blocks if "load_onnx" in block)  # the other one trains
     shutil.copy(PACKAGE / "models" / "mnist_cntk.onnx", tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     with np.load(PACKAGE / "models" / "mnist_digits_40.npz") as digits:
