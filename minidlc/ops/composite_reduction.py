@@ -178,11 +178,17 @@ class ReduceLogSumExp(CompositeReduction):
         return logarithm + largest
 
     def gradient(self, y: Node, dy: Value) -> Grads:
-        """dx = dy * exp(x - y), the softmax; 0 where all of x is -inf."""
+        """dx = dy * softmax(x); 0 where all of x is -inf.
+
+        exp(x - y) would be the softmax, were y not rounded: divided by its sum it is, whatever y.
+        """
 
         def rule(dy: Value, x: Value, y: Value) -> Value:
             finite = apply("where", apply("equal", y, -np.inf), 0.0, y)
-            return self.spread(dy, x) * apply("exp", x - self.spread(finite, x))
+            e = apply("exp", x - self.spread(apply("stop_gradient", finite), x))
+            total = self.sum(e)
+            share = dy / apply("where", apply("equal", total, 0.0), 1.0, total)
+            return self.spread(share, x) * e
 
         return chained(y, dy, rule)
 
