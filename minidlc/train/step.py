@@ -33,7 +33,14 @@ from minidlc.train.mixed_precision import autocast as in_mixed_precision
 from minidlc.train.optimizers import Optimizer
 from minidlc.train.scaling import DynamicScale
 from minidlc.train.step_graph import StepGraph, step_graph
-from minidlc.train.step_options import checked_plan, fitting, frozen_names, parameters, type_of
+from minidlc.train.step_options import (
+    checked_plan,
+    fitting,
+    frozen_names,
+    parameters,
+    type_of,
+    with_passes,
+)
 
 
 class TrainStep:
@@ -181,7 +188,8 @@ def compile_train_step(
             optimizer, accumulate, clip_norm, loss_scale, frozen_names(arrays, frozen), seed
         )
         built = step_graph(loss, arrays, plan)
-        executable = compile_graph(built.graph, donate=donated(built), **compile_options)
+        options = with_passes(compile_options)
+        executable = compile_graph(built.graph, donate=donated(built), **options)
     assert isinstance(executable, Executable), "all sizes are known"
     if overrides:  # those of the gradient too, which were called before `compile`
         levels = replace(executable.later(), overrides=overrides)

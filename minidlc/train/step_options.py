@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Never
+from dataclasses import replace
+from typing import Any, Never
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from minidlc.graph.graph import Graph
 from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import CompileError, GradientError, TrainError, nearest
 from minidlc.support.locations import caller
+from minidlc.target import Target, host
 from minidlc.train.optimizers import Adam, Optimizer
 from minidlc.train.scaling import DynamicScale
 from minidlc.train.step_graph import Plan
+from minidlc.transform import Pipeline
+from minidlc.transform.fusion.fuse import Fuse
 
 WHO = "compile_train_step"
 SEEDS = 1 << 31  # a key of Philox has 64 bits: the seed above, the number of the call below
@@ -122,6 +126,21 @@ def checked_plan(
     if not isinstance(scale, DynamicScale):
         _positive("loss_scale", scale)
     return Plan(optimizer, accumulate, clip_norm, scale, frozen, seed)
+
+
+def with_passes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `mc.compile`, with passes for a step unless the caller chose some.
+
+    They are the default passes with the fusion style `stitch`: an update has several results, such
+    as a parameter and its running means, and one kernel for all of them reads each array once.
+    """
+    target, level = options.get("target") or host(), options.get("opt_level", 3)
+    if "pipeline" in options or not isinstance(target, Target):
+        return dict(options)
+    passes = Pipeline.default(level, replace(target, precision=options.get("precision", "default")))
+    if Fuse.name in passes.names:
+        passes = passes.replace(Fuse.name, Fuse(style="stitch"))
+    return {**options, "pipeline": passes}
 
 
 def _positive(name: str, number: object) -> None:

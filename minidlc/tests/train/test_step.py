@@ -12,6 +12,7 @@ import minidlc as mc
 from minidlc import f32, i64
 from minidlc.graph import Graph
 from minidlc.graph.graph import Input, Value, apply
+from minidlc.graph.types import result_types
 from minidlc.support.errors import CallError, CompileError, GradientError, OptionError, TrainError
 from minidlc.train import TrainStep
 
@@ -104,6 +105,29 @@ def test_everything_is_updated_in_place(trained: tuple[TrainStep, list[np.ndarra
     assert {"w1", "w1_m", "w1_v", "w2", "w2_m", "w2_v", "steps", "key"} <= in_place
     given = parameters()["w1"]
     np.testing.assert_array_equal(given, parameters()["w1"])  # the caller's arrays are his
+
+
+def test_an_update_is_one_kernel_unless_the_caller_chooses_passes() -> None:
+    loss = mc.trace(lambda x, w: (x @ w).sum(), f32[2, 64], f32[64, 32])
+    start = {"w": np.zeros((64, 32), np.float32)}
+    results: dict[str, int] = {}
+    for name, options in (
+        ("step", {}),
+        ("plain", {"pipeline": mc.Pipeline.default()}),
+        ("unfused", {"opt_level": 1}),
+    ):
+        step = mc.compile_train_step(loss, start, mc.train.adam(0.1), threads=1, **options)
+        kernels = step.executable.kernels
+        results[name] = max(len(result_types(kernel.origin.type)) for kernel in kernels)
+        step(np.ones((2, 64), np.float32))
+        np.testing.assert_allclose(step.params["w"], -0.1, rtol=1e-6)
+    assert results == {"step": 3, "plain": 1, "unfused": 1}
+    with pytest.raises(OptionError, match="opt_level"):
+        mc.compile_train_step(loss, start, opt_level=7)
+    with pytest.raises(OptionError, match="target is a str"):
+        mc.compile_train_step(loss, start, target="x86")
+    with pytest.raises(OptionError, match="precision"):
+        mc.compile_train_step(loss, start, precision="exact")
 
 
 def test_a_state_goes_on_bit_for_bit() -> None:
