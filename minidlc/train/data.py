@@ -20,7 +20,7 @@ import numpy as np
 
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
-from minidlc.train.loading import ahead
+from minidlc.train.loading import ahead, can_fork
 from minidlc.train.stages import Arrays, Batch, Items, Map, Shuffle, Stage, Windows
 
 
@@ -31,12 +31,15 @@ class Dataset:
     that begins at epoch 0; the old one stays as it is.
     """
 
-    def __init__(self, stage: Stage, depth: int = 0, workers: int = 0) -> None:
+    def __init__(
+        self, stage: Stage, depth: int = 0, workers: int = 0, processes: bool = False
+    ) -> None:
         self.stage = stage
         self.epoch = 0
         self.position = 0
         self._depth = depth
         self._workers = workers
+        self._processes = processes
         self._loop: object = None  # the loop that moves the position
 
     def shuffle(self, seed: int) -> Dataset:
@@ -68,16 +71,23 @@ class Dataset:
             _refuse(text, "a smaller batch, or drop_last=False")
         return self._with(stage)
 
-    def prefetch(self, depth: int = 2, *, workers: int = 1) -> Dataset:
+    def prefetch(self, depth: int = 2, *, workers: int = 1, processes: bool = False) -> Dataset:
         """Let `workers` threads make up to `depth` elements before they are asked for.
 
         The elements are the same, in the same order, for any number of workers; 0 means none.
+        `processes` makes them processes, for functions that compute in Python: they are copies of
+        this one (fork), started for each epoch. Raises TrainError (MDLC1270) where the system
+        cannot do that.
         """
         depth = _number("prefetch", "depth", depth, 1)
-        return Dataset(self.stage, depth, _number("prefetch", "workers", workers, 0))
+        expect("prefetch", "processes", processes, bool)
+        if processes and not can_fork():
+            _refuse("prefetch: this system cannot copy processes", "threads: processes=False")
+        workers = _number("prefetch", "workers", workers, 0)
+        return Dataset(self.stage, depth, workers, processes)
 
     def _with(self, stage: Stage) -> Dataset:
-        return Dataset(stage, self._depth, self._workers)
+        return Dataset(stage, self._depth, self._workers, self._processes)
 
     def __len__(self) -> int:
         return len(self.stage)
@@ -94,7 +104,13 @@ class Dataset:
         self._loop = loop = object()
         epoch, numbers = self.epoch, range(self.position, len(self))
         make = functools.partial(self.stage.at, epoch)
-        made = ahead(make, numbers, depth=self._depth, workers=self._workers)
+        made = ahead(
+            make,
+            numbers,
+            depth=self._depth,
+            workers=self._workers,
+            processes=self._processes,
+        )
         with contextlib.closing(made):
             for n, element in zip(numbers, made, strict=True):
                 if self._loop is not loop:

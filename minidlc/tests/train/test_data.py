@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,21 +19,23 @@ import pytest
 import minidlc as mc
 from minidlc.support.errors import CompileError, TrainError
 from minidlc.train.data import Dataset, dataset, windows
+from minidlc.train.loading import can_fork
 from minidlc.train.records import Records, RecordWriter
 
 pytestmark = pytest.mark.ch03
 
 X = np.arange(50 * 6, dtype=np.float32).reshape(50, 2, 3)
 Y = np.arange(50)
+KINDS = [False, True] if can_fork() else [False]  # workers as threads, as processes
 
 
 def noisy(record: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": record["x"] + rng.normal(size=(2, 3)).astype(np.float32), "y": record["y"]}
 
 
-def augmented(workers: int) -> Dataset:
+def augmented(workers: int, processes: bool = False) -> Dataset:
     data = dataset({"x": X, "y": Y}).shuffle(3).map(noisy, seed=7)
-    return data.batch(8, drop_last=True).prefetch(3, workers=workers)
+    return data.batch(8, drop_last=True).prefetch(3, workers=workers, processes=processes)
 
 
 def epochs(data: Dataset, count: int) -> list[dict[str, np.ndarray]]:
@@ -46,14 +51,17 @@ def assert_same(got: list[dict[str, np.ndarray]], want: list[dict[str, np.ndarra
 
 
 def loaders() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("minidlc-data")]
+    """The threads and processes that prepare data now."""
+    threads = [t.name for t in threading.enumerate() if t.name.startswith("minidlc-data")]
+    return threads + [process.name for process in multiprocessing.active_children()]
 
 
+@pytest.mark.parametrize("processes", KINDS)
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_batches_do_not_depend_on_the_number_of_workers(workers: int) -> None:
+def test_batches_do_not_depend_on_the_number_of_workers(workers: int, processes: bool) -> None:
     want = epochs(augmented(0), 3)
     assert len(want) == 3 * 6
-    assert_same(epochs(augmented(workers), 3), want)
+    assert_same(epochs(augmented(workers, processes), 3), want)
     assert not loaders()
 
 
@@ -156,10 +164,61 @@ def map_raises(data: Dataset) -> None:
         list(data.map(lambda batch: batch["nothing"]))
 
 
+@pytest.mark.parametrize("processes", KINDS)
 @pytest.mark.parametrize("end", [list, breaks, interrupted, map_raises])
-def test_no_thread_is_left(end: Callable[[Dataset], object]) -> None:
-    end(augmented(2))
+def test_no_worker_is_left(end: Callable[[Dataset], object], processes: bool) -> None:
+    end(augmented(2, processes))
     assert not loaders()
+
+
+@pytest.mark.skipif(not can_fork(), reason="processes are copies of this one")
+def test_a_process_that_is_killed() -> None:
+    def dies(y: int) -> int:
+        if y == 3:
+            os.kill(os.getpid(), 9)
+        return y
+
+    data = dataset(range(20)).map(dies).prefetch(2, workers=2, processes=True)
+    with pytest.raises(TrainError) as raised:
+        list(data)
+    assert raised.value.code == "MDLC1280"
+    assert not loaders()
+
+
+ORPHANS = """
+import multiprocessing, os, signal
+from minidlc.train.data import dataset
+elements = iter(dataset(range(1000)).prefetch(4, workers=2, processes=True))
+next(elements)
+print(*(p.pid for p in multiprocessing.active_children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="/proc says which processes are alive")
+def test_processes_end_with_a_parent_that_is_killed() -> None:
+    command = [sys.executable, "-c", ORPHANS]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+    pids = done.stdout.split()
+    assert len(pids) == 2
+    until = time.monotonic() + 30
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < until, "a worker outlives its parent"
+        time.sleep(0.01)
+
+
+def is_alive(pid: str) -> bool:
+    """True unless it has ended and only waits for somebody to ask how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_system_that_cannot_copy_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minidlc.train.data.can_fork", lambda: False)
+    with pytest.raises(TrainError, match="cannot copy processes"):
+        augmented(2, processes=True)
 
 
 LEFT_OPEN = """
@@ -176,8 +235,9 @@ def test_a_program_ends_although_a_loop_is_open() -> None:
     assert (done.stdout, done.stderr) == ("{'y': np.int64(0)}\n", "")
 
 
+@pytest.mark.parametrize("processes", KINDS)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_exception_in_map_names_record_and_line(workers: int) -> None:
+def test_an_exception_in_map_names_record_and_line(workers: int, processes: bool) -> None:
     def fussy(record: dict[str, Any]) -> dict[str, Any]:
         if record["y"] == 13:
             return {"x": np.zeros(3) + np.zeros(4)}  # line: fussy
@@ -185,7 +245,8 @@ def test_an_exception_in_map_names_record_and_line(workers: int) -> None:
 
     here = Path(__file__).read_text(encoding="utf-8").split("\n")
     line = next(n for n, text in enumerate(here, 1) if text.endswith("# line: fussy"))
-    data = dataset({"x": X, "y": Y}).shuffle(5).map(fussy).batch(8).prefetch(2, workers=workers)
+    data = dataset({"x": X, "y": Y}).shuffle(5).map(fussy).batch(8)
+    data = data.prefetch(2, workers=workers, processes=processes)
     with pytest.raises(TrainError) as raised:
         list(data)
     assert raised.value.code == "MDLC1271"
