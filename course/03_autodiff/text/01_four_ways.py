@@ -657,7 +657,7 @@ lesson.table(
         ["reverse mode 反向模式", "the only one", "`jax.vjp`", "the only one", "Enzyme",
          "`backward`", "the only one"],
         ["gradient rule 梯度规则", "`FPrimalGradient`", "JVP and transpose rules",
-         "in `Grad.cpp`", "—", "`derivatives.yaml`", "`GradientBuilder`"],
+         "in `Grad.cpp`", "—", "`derivatives.yaml`", "`GradientBuilderBase`"],
         ["tape 计算磁带", "—", "— (JAX traces)", "—", "—", "graph of `grad_fn`", "—"],
         ["gradient as a graph 梯度图", "a function of Relax", "jaxpr, then HLO",
          "nodes of the function", "—", "joint graph of AOTAutograd", "nodes of the graph"],
