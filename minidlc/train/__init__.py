@@ -6,14 +6,16 @@
         print(step(**batch)[0])                     # the loss; parameters are updated in place
 
 Names are loaded on first use: data and checkpoints need no LLVM. Reading order: atomic, records,
-data, loading, checkpoint; losses, optimizers, scaling, mixed_precision,
-step_graph, step; trainer.
+stages, loading, data, checkpoint; losses, optimizers, schedules, scaling, mixed_precision,
+variables, step_options, step_graph, step; console, trainer.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from minidlc.support.errors import nearest
 
 if TYPE_CHECKING:
     from minidlc.train.checkpoint import Checkpoints as Checkpoints
@@ -81,7 +83,8 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(name)
+        hint = nearest(name, _HOME)
+        raise AttributeError(f"mc.train has no {name!r}; {hint}", name=name)
     value = getattr(importlib.import_module(f"minidlc.train.{_HOME[name]}"), name)
     globals()[name] = value
     return value

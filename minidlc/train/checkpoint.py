@@ -22,12 +22,12 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
 
-from minidlc import __version__
 from minidlc.expr.types import DTYPES, Array, dtype
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError, TypeRuleError
@@ -67,7 +67,12 @@ def save(
         entries.append([name, str(dtype(array.dtype)), list(array.shape), place])
         place = _aligned(place + array.nbytes)
     text = _json(
-        {"version": _VERSION, "kit": __version__, "meta": dict(meta or {}), "arrays": entries}
+        {
+            "version": _VERSION,
+            "kit": version("minidlc"),
+            "meta": dict(meta or {}),
+            "arrays": entries,
+        }
     )
     head = _MAGIC + _HEAD.pack(len(text)) + text
     with atomic_file(path) as file:

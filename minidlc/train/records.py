@@ -231,6 +231,3 @@ def _schema_as_json(schema: Mapping[str, TensorType]) -> dict[str, list[object]]
 def _type_of(fields: Sequence[object]) -> TensorType:
     element, *dims = fields
     return DTYPES[str(element)][cast("tuple[int | str, ...]", tuple(dims))]
-
-
-__all__ = ["RecordWriter", "Records"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-from minidlc.train.examples.characters import LENGTH, Run, corpus, decoder, train, write
+from minidlc.benchmarks.characters import LENGTH, Run, corpus, decoder, train, write
 
 pytestmark = [pytest.mark.llvm, pytest.mark.long, pytest.mark.ch03]
 

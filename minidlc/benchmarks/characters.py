@@ -7,7 +7,7 @@
 
 A decoder with norms in front, after Radford and others, "Language Models are Unsupervised Multitask
 Learners", 2019: width 64, 4 heads, causal attention, AdamW with warm-up. From the shell:
-`python -m minidlc.train.examples.characters`. Treated in course chapter 03_autodiff.
+`python -m minidlc.benchmarks.characters`. Treated in course chapter 03_autodiff.
 """
 
 from __future__ import annotations

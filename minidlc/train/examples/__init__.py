@@ -1,1 +1,0 @@
-"""Whole training runs, small enough to read: `python -m minidlc.train.examples.characters`."""
