@@ -21,7 +21,7 @@ import numpy as np
 from minidlc.benchmarks.train_engines import ENGINES
 
 ROUNDS, WARM_UP, BLOCK_SECONDS = 60, 20, 0.03
-MEASURED = [(m, o, t) for m in ("mlp", "cnn") for o in ("sgd", "adam") for t in (1, 2)]
+MEASURED = [(m, o, t) for m in ("mlp", "cnn") for o in ("momentum", "adam") for t in (1, 2)]
 
 
 @dataclass

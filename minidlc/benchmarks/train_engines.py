@@ -68,7 +68,7 @@ def ours(model: str, optimizer: str, threads: int) -> Callable[[], float]:
     types = {name: mc.TensorType(mc.f32, array.shape) for name, array in parameters.items()}
     loss = mc.trace(function, mc.TensorType(mc.f32, x.shape), mc.i64[BATCH], types)
     rules = {
-        "sgd": lambda: mc.train.sgd(RATE, momentum=MOMENTUM),
+        "momentum": lambda: mc.train.momentum(RATE, MOMENTUM),
         "adam": lambda: mc.train.adam(RATE),
     }
     start = {f"p_{name}": array for name, array in parameters.items()}
@@ -100,7 +100,7 @@ def torchs(model: str, optimizer: str, threads: int) -> Callable[[], float]:
 
     forward = mlp if model == "mlp" else cnn
     rules: dict[str, Callable[[], Any]] = {
-        "sgd": lambda: torch.optim.SGD(p.values(), RATE, momentum=MOMENTUM),
+        "momentum": lambda: torch.optim.SGD(p.values(), RATE, momentum=MOMENTUM),
         "adam": lambda: torch.optim.Adam(p.values(), RATE, BETAS, EPSILON),
     }
     rule, loss_of = rules[optimizer](), nn.CrossEntropyLoss()
@@ -158,7 +158,7 @@ def jaxs(model: str, optimizer: str, threads: int) -> Callable[[], float]:
 
         return jax.tree.map(moved, p, m, v), (m, v)
 
-    rule = sgd if optimizer == "sgd" else adam
+    rule = sgd if optimizer == "momentum" else adam
 
     def whole(p: Any, slots: Any, t: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)
