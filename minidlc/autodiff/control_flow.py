@@ -1,13 +1,13 @@
 """The gradient of branches and loops: an if_ of gradients, and a loop that runs back in time.
 
     if_(c, x)      →  if_(c, x, dy)                 # each branch becomes its gradient
-    loop(s0, w)    →  loop(ds, dw, rows of s, w)    # from the last run to the first
+    loop(s0, w)    →  loop(ds, dw, rows kept, w)    # from the last run to the first
 
-A run of a loop backwards needs the values that the run forward had. Kept are the states at the
-begin of each run, as rows; the rest of the run is computed again from them, so that memory grows by
-one state for each run and not by all that a run computes (backpropagation through time). The result
-is a loop like any other: it is compiled, printed, and differentiated again. Reads nodes, makes
-nodes. Treated in course chapter 03_autodiff.
+A run of a loop backwards needs values that the run forward had: the loop forward stacks them, one
+row for each run (backpropagation through time). That loop has all results of the one that was
+differentiated, and takes its place (`shared_loops.py`). What both make is a loop like any other: it
+is compiled, printed, and differentiated again. A branch computes again what its gradient reads.
+Reads nodes, makes nodes. Treated in course chapter 03_autodiff.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from minidlc.autodiff.chain import RULES, Dy, backward
-from minidlc.expr.types import bool_
+from minidlc.expr.types import TensorType, bool_
 from minidlc.graph.graph import (
     Constant,
     Graph,
@@ -26,11 +26,11 @@ from minidlc.graph.graph import (
     Value,
     apply,
     build,
-    getitem,
     results_of,
     tensor_type,
 )
 from minidlc.graph.inline import inlined
+from minidlc.graph.op import Pattern
 from minidlc.ops.composing import scalar
 from minidlc.ops.control_flow import If, Loop
 from minidlc.ops.gradients import Grads, zeros_like
@@ -146,8 +146,9 @@ class Backwards:
     """One loop of a known number of runs, to be run backwards.
 
     The loop that does it carries how the loss changes with the states, and the sums for the
-    captures. Its rows are those of the loop forward, in reverse: states at the begin of a run,
-    scanned inputs, dy of stacked results. It stacks the gradients of scanned inputs.
+    captures. Its rows are those of the loop forward, in reverse: values of the run that the
+    gradient reads, scanned inputs, dy of stacked results. It stacks the gradients of scanned
+    inputs.
     """
 
     op: Loop
@@ -180,12 +181,6 @@ class Backwards:
         stacks = {k - carried: s for k, s in numbered.items() if k >= carried}
         return Backwards(op, y, dys, states, stacks, grads)
 
-    @property
-    def trips(self) -> int:
-        """How often the body runs."""
-        assert self.op.trips is not None
-        return self.op.trips
-
     def gradients(self) -> list[Value | None]:
         """How the loss changes with each input behind n and c."""
         state, scanned, captures = self.op.parts(self.op.body.inputs[2:])
@@ -196,7 +191,7 @@ class Backwards:
         start = [_or_zeros(self.dys[k], seed) for k, seed in self.state_seeds.items()]
         start += [zeros_like(w) for w in summed]
         body, rows, read = self._body(summed, stacked)
-        how = {"carried": len(start), "scanned": len(rows), "trips": self.trips}
+        how = {"carried": len(start), "scanned": len(rows), "trips": self.op.trips}
         loop = apply("loop", None, None, *start, *rows, *read, body=body, **how)
         order = [state[k] for k in self.state_seeds] + summed + stacked
         found = dict(zip(order, results_of(loop), strict=True))
@@ -213,48 +208,34 @@ class Backwards:
         ds = [_or_zeros(self.grads.get(state[k]), state[k]) for k in self.state_seeds]
         totals = [apply("add", s, self.grads[w]) for s, w in zip(sums, summed, strict=True)]
         outputs = [*ds, *totals, *(self.grads[x] for x in stacked)]
+        kept = kept_values(self.op, outputs)
+        stand_ins = {v: _input("", v) for v in kept}
         back = Input(i.name, i.type)
-        now = apply("sub", self.trips - 1, back)  # the run that this one is the gradient of
-        outputs = inlined(Graph.of("run", [], outputs), {i: now})
+        now = apply("sub", cast(int, self.op.trips) - 1, back)  # the run it is the gradient of
+        outputs = inlined(Graph.of("run", [], outputs), {i: now, **stand_ins})
         read = _read(outputs)
-        kept = [k for k, s in enumerate(state) if s in read]
-        rows_read = [n for n, x in enumerate(scanned) if x in read]
-        given = dict(zip(inputs, self.y.inputs[2:], strict=True))
-        rows = self._states(kept)
-        rows += [cast(Value, given[scanned[n]]) for n in rows_read]
+        seen, used = [x for x in scanned if x in read], [w for w in captures if w in read]
+        given = cast("dict[Input, Value]", dict(zip(inputs, self.y.inputs[2:], strict=True)))
+        rows = [*self._stacks(kept), *(given[x] for x in seen)]
         rows += [cast(Value, self.dys[self.op.carried + n]) for n in self.stack_seeds]
-        used = [w for w in captures if w in read]
-        parameters = [back, c, *self.state_seeds.values(), *sums, *(state[k] for k in kept)]
-        parameters += [scanned[n] for n in rows_read]
+        parameters = [back, c, *self.state_seeds.values(), *sums, *stand_ins.values(), *seen]
         parameters += [*self.stack_seeds.values(), *used]
         body = _closed(f"{self.op.body.name}_gradient", parameters, (c, *outputs))
-        return body, list(map(_reversed, rows)), [cast(Value, given[w]) for w in used]
+        return body, list(map(_reversed, rows)), [given[w] for w in used]
 
-    def _states(self, kept: Sequence[int]) -> list[Value]:
-        """The states at the begin of each run, as rows.
-
-        A result that stacks the state after each run has them already, but for the first; else the
-        loop runs once more and stacks them.
-        """
-        body, carried = self.op.body, self.op.carried
-        after = body.outputs[1 : 1 + carried]
-        stacks = {v: n for n, v in enumerate(body.outputs[1:]) if n >= carried}
-        if all(after[k] in stacks for k in kept) and self.trips:
-            begin = [cast(Value, self.y.inputs[2 + k]) for k in kept]
-            return [self._moved(b, stacks[after[k]]) for b, k in zip(begin, kept, strict=True)]
-        states = body.inputs[2 : 2 + carried]
-        outputs = (*body.outputs[: 1 + carried], *(states[k] for k in kept))
-        again = replace(self.op, body=Graph.of(body.name, body.inputs, outputs))
-        node = build(again, self.y.inputs, name=self.y.name)
-        return results_of(node)[carried:] if kept else []
-
-    def _moved(self, begin: Value, number: int) -> Value:
-        """The state before the first run, then result `number` without its last row."""
-        several = len(self.op.body.outputs) > 2
-        stack = getitem(self.y, number) if several else self.y
-        first = apply("reshape", begin, shape=(1, *tensor_type(begin).dims))
-        rest = apply("slice", stack, starts=(0,), ends=(self.trips - 1,), axes=(0,))
-        return apply("concat", first, rest, axis=0)
+    def _stacks(self, kept: Sequence[Value]) -> list[Value]:
+        """The kept values of all runs as rows: results of the loop, which stacks them too."""
+        body = self.op.body
+        numbers = {v: n for n, v in enumerate(body.outputs[1:]) if n >= self.op.carried}
+        new = [v for v in kept if v not in numbers]
+        if not kept:
+            return []
+        outputs = (*body.outputs, *new)
+        numbers |= {v: len(body.outputs) - 1 + n for n, v in enumerate(new)}
+        more = replace(self.op, body=Graph.of(body.name, body.inputs, outputs))
+        node = build(more, self.y.inputs, name=self.y.name) if new else self.y
+        results = results_of(node)
+        return [results[numbers[v]] for v in kept]
 
 
 def _wrt(op: Loop, y: Node) -> list[Input]:
@@ -264,6 +245,36 @@ def _wrt(op: Loop, y: Node) -> list[Input]:
         x for n, (x, outside) in pairs
         if x.type.dtype.is_float and (n < op.carried or _may_move(outside))
     ]  # fmt: skip
+
+
+def kept_values(op: Loop, outputs: Sequence[Value]) -> list[Value]:
+    """Values of the body that gradients read and that differ from run to run: the rows to keep.
+
+    What is the same in all runs, and what only repeats elements, is computed again.
+    """
+    state, rows, _ = op.parts(op.body.inputs[2:])
+    changing: set[Value | None] = {op.body.inputs[0], *state, *rows}
+    keep: set[Value | None] = {*state}
+    for node in op.body.nodes:
+        if any(v in changing for v in node.inputs):
+            changing.add(node)
+            if isinstance(node.type, TensorType) and node.op.pattern is not Pattern.BROADCAST:
+                keep.add(node)
+    found: dict[Value, None] = {}
+    seen: set[Value] = set()
+    stack = list(reversed(outputs))
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v in keep or (
+            isinstance(v, Node) and v.op.name == "getitem" and v.inputs[0] in changing
+        ):
+            found[v] = None
+        elif isinstance(v, Node):
+            stack += [x for x in reversed(v.inputs) if x is not None]
+    return list(found)
 
 
 def _read(outputs: Sequence[Value]) -> set[Value | None]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import cast
 
 from minidlc.autodiff.chain import backward
+from minidlc.autodiff.shared_loops import with_loops, with_shared_loops
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Graph, Input, Node, Value, located, tensor_type
 from minidlc.graph.inline import nodes_made, with_inputs
@@ -51,6 +52,7 @@ def _with_gradients(
     what: str, graph: Graph, wrt: str | Sequence[str] | None, *, values: bool
 ) -> Graph:
     inputs = inputs_named(what, graph, wrt)
+    graph = with_loops(graph)
     seeds = _seeds(what, graph)
     dys = [seeds.get(n) for n in range(len(graph.outputs))]
     names: dict[Value, str] = {}
@@ -132,7 +134,7 @@ def _is_smooth(value: Value) -> bool:
 def assembled(
     name: str,
     inputs: Sequence[Input],
-    order: Iterable[Value],
+    order: Sequence[Value],
     outputs: Sequence[Value],
     names: Mapping[Value, str],
 ) -> Graph:
@@ -140,6 +142,9 @@ def assembled(
 
     `names` renames nodes that have no name but that of their op.
     """
+    if shared := with_shared_loops([*order, *outputs]):
+        order, outputs = ([shared.get(v, v) for v in values] for values in (order, outputs))
+        names = {shared.get(v, v): name for v, name in names.items()}
     needed: dict[Node, None] = {}
     for output in outputs:
         needed |= dict.fromkeys(nodes_made(output, needed))

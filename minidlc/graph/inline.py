@@ -21,10 +21,14 @@ def with_inputs(node: Node, new: Mapping[Value, Value]) -> Node:
 
 
 def inlined(body: Graph, inputs: Mapping[Value, Value]) -> tuple[Value, ...]:
-    """The results of a body with values in place of its inputs: a call, opened."""
+    """The results of a body with values in place of its inputs: a call, opened.
+
+    Nodes of the body that `inputs` names are replaced like inputs.
+    """
     current = dict(inputs)
     for node in body.nodes:
-        current[node] = with_inputs(node, current)
+        if node not in current:
+            current[node] = with_inputs(node, current)
     return tuple(current.get(o, o) for o in body.outputs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,11 +126,27 @@ def test_a_recurrent_net_backwards_in_time(steps: int, stacked: bool) -> None:
     agrees(rnn(steps, stacked=stacked))
 
 
-def test_states_that_the_loop_stacks_are_not_computed_again() -> None:
-    assert len(loops_in(mc.grad(rnn(3)))) == 2  # forward, backward
-    again = mc.grad(rnn(3, stacked=False))
-    assert len(loops_in(again)) == 2  # forward with its states, backward: no loss was asked for
-    assert len(loops_in(mc.value_and_grad(rnn(3, stacked=False)))) == 3
+@pytest.mark.parametrize("stacked", [True, False])
+def test_the_loop_forward_runs_once_and_keeps_what_is_read(stacked: bool) -> None:
+    g = mc.value_and_grad(rnn(3, stacked=stacked))
+    forward, backward = loops_in(g)
+    kept = len(forward.body.outputs) - 2 - stacked  # besides c, the state and its stack
+    assert kept == (1 if stacked else 2)  # h before a run, for u; behind it, for tanh
+    assert backward.body.name == "step_gradient"
+
+
+def test_a_scan_runs_once_too_and_results_keep_their_names() -> None:
+    h, x = Input("h", f64[3]), Input("x", f64[3])
+    new = apply("exp", h * x)
+    cell = Graph.of("cell", [h, x], [new, new])
+    node = apply("scan", h, Input("xs", f64[3, 4]), body=cell, states=1, input_axes=(1,))
+    last, rows = (
+        replace(getitem(node, n), name=name) for n, name in enumerate(("last", "rows"))
+    )  # fmt: skip
+    g = mc.value_and_grad(Graph.of("f", [h, node.inputs[1]], [last, rows]))
+    assert [o.name for o in g.outputs] == ["last", "rows", "dh", "dxs"]
+    assert len(loops_in(g)) == 2
+    assert not any(n.op.name == "scan" for n in g.nodes)
 
 
 def test_constants_get_no_gradient_and_cost_nothing() -> None:
