@@ -21,7 +21,7 @@ from minidlc.autodiff.chain import backward
 from minidlc.autodiff.reverse import assembled, inputs_named, last_used_first
 from minidlc.expr.types import Array, TensorType, f32, i64
 from minidlc.graph.graph import Constant, Graph, Input, Node, Value, apply, located, tensor_type
-from minidlc.graph.inline import nodes_made
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.op import Pattern
 from minidlc.ops.composing import cast_to, in_wide, narrowed, reshaped, scalar
 from minidlc.ops.elementwise import wide
@@ -201,13 +201,23 @@ def _update(
         slots = {what: kept.add(f"{what}/{x.name}", array) for what, array in initial.items()}
         found = optimizer.update(wide_x, dx, slots, number, _in_type_of(x, rate))
         new, new_slots = _checked(optimizer, wide_x, slots, found)
-        kept.new[x] = _if(allowed, narrowed(new, x), x)
         for what, slot in slots.items():
             kept.new[slot] = _if(allowed, new_slots[what], slot)
+        # the parameter is computed from the slots as they are kept: an update that is left out
+        # then reads no slot after it was written, and may happen in place
+        final = {new_slots[what]: kept.new[slot] for what, slot in slots.items()}
+        kept.new[x] = _if(allowed, narrowed(_reading(new, final), x), x)
 
 
 def _if(allowed: Value | None, new: Value, old: Value) -> Value:
     return new if allowed is None else apply("where", allowed, new, old)
+
+
+def _reading(value: Value, new: dict[Value, Value]) -> Value:
+    """The value computed from other values in place of the keys of `new`."""
+    for node in nodes_made(value, new):
+        new[node] = with_inputs(node, new)
+    return new.get(value, value)
 
 
 def _checked(optimizer: Optimizer, x: Value, slots: Slots, found: object) -> Updated:

@@ -107,6 +107,22 @@ def test_everything_is_updated_in_place(trained: tuple[TrainStep, list[np.ndarra
     np.testing.assert_array_equal(given, parameters()["w1"])  # the caller's arrays are his
 
 
+def test_an_update_that_may_be_left_out_happens_in_place_too() -> None:
+    loss = mc.trace(lambda x, w: (x @ w).sum(), f32[2, 64], f32[64, 32])
+    start = {"w": np.ones((64, 32), np.float32)}
+    rule = mc.train.DynamicScale()
+    step = mc.compile_train_step(loss, start, mc.train.adam(0.1), loss_scale=rule, threads=1)
+    updates = {u.input: u.how for u in step.executable.memory_plan.updates}
+    assert updates.keys() == {"w", "w_m", "w_v", "scale", "good", "steps"}
+    assert all(how.startswith("in place") for how in updates.values()), updates
+    x = np.ones((2, 64), np.float32)
+    step(x * np.inf)
+    np.testing.assert_array_equal(step.params["w"], start["w"])
+    assert not step.state()["m/w"].any()
+    step(x)
+    np.testing.assert_allclose(step.params["w"], 0.9, rtol=1e-6)
+
+
 def test_an_update_is_one_kernel_unless_the_caller_chooses_passes() -> None:
     loss = mc.trace(lambda x, w: (x @ w).sum(), f32[2, 64], f32[64, 32])
     start = {"w": np.zeros((64, 32), np.float32)}
