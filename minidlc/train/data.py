@@ -18,6 +18,7 @@ from typing import Any, Never
 
 import numpy as np
 
+from minidlc.expr.types import Array
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
 from minidlc.train.loading import ahead, can_fork
@@ -145,14 +146,18 @@ class Dataset:
 def dataset(source: Mapping[str, Any] | Sequence[Any]) -> Dataset:
     """The records of a dict of arrays (row n of each), of `Records(path)`, or of a sequence.
 
-    Records are dicts, tuples or single arrays. Raises TrainError (MDLC1269) for arrays of different
-    lengths, and for a source without records.
+    Records are dicts, tuples or single arrays; those of arrays are read-only views, so that no map
+    changes the data. Raises TrainError (MDLC1269) for arrays of different lengths, for a source
+    without records, and for text, which is no path here.
     """
     expect("dataset", "source", source, Mapping, Sequence, hint='{"x": array, "y": array}')
+    if isinstance(source, (str, bytes)):
+        hint = "mc.train.Records(path) opens a record file; windows(codes, 64) takes text apart"
+        raise TrainError("dataset: text has no records", hint=hint, code="MDLC1269")
     if not isinstance(source, Mapping):
         stage: Stage = Items(source)
     else:
-        arrays = {name: np.asarray(array) for name, array in source.items()}
+        arrays = {name: _read_only(array) for name, array in source.items()}
         lengths = {name: len(a) if a.ndim else None for name, a in arrays.items()}
         if None in lengths.values() or len(set(lengths.values())) > 1:
             text = f"dataset: the arrays differ in length: {lengths}"
@@ -167,8 +172,14 @@ def windows(array: Any, length: int, *, stride: int = 1) -> Dataset:
     For sequences: characters, sound. Raises TrainError (MDLC1269) for an array that is too short.
     """
     length = _number("windows", "length", length, 1)
-    whole = np.atleast_1d(np.asarray(array))
+    whole = np.atleast_1d(_read_only(array))
     return _filled(Windows(whole, length, _number("windows", "stride", stride, 1)))
+
+
+def _read_only(array: Any) -> Array:
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _filled(stage: Stage) -> Dataset:

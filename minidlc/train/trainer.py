@@ -179,6 +179,10 @@ class Trainer:
             raise TrainError(text, hint=hint, code="MDLC1279")
 
     def _restore(self, found: Checkpoint) -> None:
+        if not {"calls", "data", "history", "learning_rate", "losses"} <= found.meta.keys():
+            text = f"fit: {found.path} was not written by a Trainer"
+            hint = "load(path).state is what step.load_state takes"
+            raise TrainError(text, hint=hint, code="MDLC1279")
         self.data.load_state(found.meta["data"])
         self.step.load_state(found.state)
         self.step.learning_rate = found.meta["learning_rate"]

@@ -148,6 +148,20 @@ def test_windows() -> None:
     assert windows(np.arange(20), 20).batch(1).at(0, 0).shape == (1, 20)
 
 
+def test_a_map_cannot_change_the_data() -> None:
+    def adds(record: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        record["x"] += 1
+        return record
+
+    with pytest.raises(TrainError, match="read-only"):
+        dataset({"x": X}).map(adds).at(0, 0)
+    with pytest.raises(TrainError, match="read-only"):
+        windows(X, 3).map(lambda window: np.add(window, 1, out=window)).at(0, 0)
+    assert X.flags.writeable
+    batch = dataset({"x": X}).batch(4).map(adds).at(0, 0)  # a batch is a copy
+    np.testing.assert_array_equal(batch["x"], X[:4] + 1)
+
+
 def breaks(data: Dataset) -> None:
     for _ in data:
         break
@@ -281,6 +295,7 @@ def test_the_state_of_another_data_set() -> None:
         (lambda: dataset({"x": 3}), "MDLC1269", "differ in length"),
         (lambda: dataset({}), "MDLC1269", "there is no record"),
         (lambda: dataset([]), "MDLC1269", "there is no record"),
+        (lambda: dataset("digits.rec"), "MDLC1269", "text has no records"),
         (lambda: windows(np.arange(3), 4), "MDLC1269", "there is no record"),
         (lambda: dataset(Y).batch(3), "MDLC1001", "source is a ndarray"),
         (lambda: dataset({"y": Y}).batch(0), "MDLC1270", "size is 0, expected 1 or more"),

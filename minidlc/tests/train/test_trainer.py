@@ -181,6 +181,13 @@ def test_a_folder_of_another_run(tmp_path: Path) -> None:
     assert raised.value.code == "MDLC1273"
 
 
+def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
+    Checkpoints(tmp_path).save(3, {"w": np.zeros(3)}, {"mine": 1})
+    with pytest.raises(TrainError, match="was not written by a Trainer") as raised:
+        Trainer(LineStep(), lines(), folder=tmp_path).fit(1, resume=True)
+    assert raised.value.code == "MDLC1279"
+
+
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path) -> None:
     Trainer(LineStep(), lines(), folder=tmp_path).fit(3)
     newest = Checkpoints(tmp_path).paths()[-1]
