@@ -39,6 +39,7 @@ from minidlc.ops import (
     movement,
     norm,
     normalization,
+    ordering,
     padding,
     pool,
     pool_gradients,
@@ -105,6 +106,7 @@ FAMILIES = (
     control_flow,
     scan_loop,
     gradient_control,
+    ordering,
     checks,
 )
 

@@ -14,6 +14,7 @@ from minidlc.transform.dataflow.analysis import analyse, fact_of
 from minidlc.transform.dataflow.cse import Cse
 from minidlc.transform.dataflow.dce import Dce
 from minidlc.transform.dataflow.fact import Fact
+from minidlc.transform.dataflow.rematerialise import Remat
 from minidlc.transform.dataflow.reorder import Reorder
 from minidlc.transform.decompose import Decompose
 from minidlc.transform.draw_key import with_key
