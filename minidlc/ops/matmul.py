@@ -8,6 +8,7 @@ Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -92,8 +93,8 @@ class MatMul(Op):
         batch = tensor_type(y).dims[: tensor_type(y).rank - (a.ndim > 1) - (b.ndim > 1)]
         rows, columns = tensor_type(left).dims[-2], tensor_type(right).dims[-1]
         if b.ndim <= 2:  # one matrix for all rows: the rows of all batches are rows of one matrix
-            left = apply("reshape", left, shape=(-1, left.shape[-1])) if left.ndim > 2 else left
-            batch, rows = (), tensor_type(left).dims[0]
+            batch, rows = (), math.prod(tensor_type(left).dims[:-1])
+            left = reshaped(left, (rows, tensor_type(left).dims[-1]))
         dy = reshaped(dy, (*batch, rows, columns))
         da = summed_to(apply("matmul", dy, _transposed(right)), left)
         db = summed_to(apply("matmul", _transposed(left), dy), right)

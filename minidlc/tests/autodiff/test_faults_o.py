@@ -100,6 +100,8 @@ ROWS: list[tuple[str, Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = [
      (np.zeros((3, 4), F), np.ones((4, 0), F))),
     ("169 nothing between", lambda x, y: (x @ y).sum(), (np.ones((3, 0), F), np.ones((0, 2), F)),
      (np.ones((3, 0), F), np.ones((0, 2), F))),
+    ("169 nothing in a batch", lambda x, y: (x @ y).sum(),
+     (np.ones((2, 2, 0), F), np.ones((0, 3), F)), (np.ones((2, 2, 0), F), np.ones((0, 3), F))),
     ("170 broadcast sums", lambda x, y, z: (x + y + z).sum(),
      (np.ones((3, 1), F), np.ones((1, 4), F), F(1)),
      (np.full((3, 1), 4, F), np.full((1, 4), 3, F), F(12))),
