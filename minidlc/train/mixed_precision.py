@@ -63,7 +63,7 @@ def autocast(graph: Graph, to: str) -> Graph:
     if not walk.casts:
         return graph
     outputs = tuple(walk.as_type(o, tensor_type(o).dtype) for o in graph.outputs)
-    return assembled(graph.name, graph.inputs, walk.new.values(), outputs, {})
+    return assembled(graph.name, graph.inputs, [*walk.new.values()], outputs, {})
 
 
 def _before_products(graph: Graph) -> set[Value]:

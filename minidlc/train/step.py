@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,12 @@ from minidlc.graph.verify import verify
 from minidlc.levels import Later
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import OptionError, TrainError, nearest
+from minidlc.support.errors import GradientError, OptionError, PassError, TrainError, nearest
 from minidlc.support.locations import caller
 from minidlc.train.mixed_precision import autocast as in_mixed_precision
 from minidlc.train.optimizers import Optimizer
 from minidlc.train.scaling import DynamicScale
-from minidlc.train.step_graph import StepGraph, step_graph
+from minidlc.train.step_graph import Plan, StepGraph, step_graph
 from minidlc.train.step_options import (
     checked_plan,
     fitting,
@@ -53,11 +54,11 @@ class TrainStep:
     executable: Executable
     """The machine code of `graph`, with all its levels."""
 
-    def __init__(self, loss: Graph, built: StepGraph, executable: Executable, rate: float) -> None:
+    def __init__(self, loss: Graph, built: StepGraph, executable: Executable, plan: Plan) -> None:
         self.graph, self.loss_graph, self.executable = built.graph, loss, executable
-        self._built = built
-        self._arrays = {v.key: np.array(v.initial, order="C") for v in built.variables}
-        self.learning_rate = rate
+        self._built, self._plan = built, plan
+        self._arrays = {v.key: v.initial for v in built.variables}  # nobody else has them
+        self.learning_rate = plan.optimizer.learning_rate
 
     def __call__(self, /, *arrays: object, **named: object) -> list[Array]:
         """One step on a batch: data inputs by position, by name, or as one dict.
@@ -79,10 +80,11 @@ class TrainStep:
         return f"<{self.graph.name}({data}), {len(self.params)} parameters, {self.steps} updates>"
 
     @property
-    def params(self) -> dict[str, Array]:
+    def params(self) -> Mapping[str, Array]:
         """The parameters by name: the arrays that the step changes, not copies of them."""
-        of = "parameters/"
-        return {k.removeprefix(of): a for k, a in self._arrays.items() if k.startswith(of)}
+        of, arrays = "parameters/", self._arrays
+        found = {k.removeprefix(of): a for k, a in arrays.items() if k.startswith(of)}
+        return MappingProxyType(found)  # setting one would change nothing
 
     @property
     def steps(self) -> int:
@@ -103,8 +105,10 @@ class TrainStep:
 
     @property
     def loss_scale(self) -> float:
-        """What the loss is multiplied by now where the scale is dynamic, else 1."""
-        return float(self._arrays.get("counters/scale", 1.0))
+        """What the loss is multiplied by, now: 1 where nothing is scaled."""
+        scale = self._plan.loss_scale
+        dynamic = isinstance(scale, DynamicScale)
+        return float(self._arrays["counters/scale"]) if dynamic else float(scale)
 
     def state(self) -> dict[str, Array]:
         """A copy of all that the step remembers: parameters, slots, gradients so far, counters.
@@ -145,6 +149,18 @@ def donated(built: StepGraph) -> dict[str, str]:
     return dict(zip(changing, names, strict=True))
 
 
+def _compiled(built: StepGraph, options: Mapping[str, Any]) -> Executable:
+    """The machine code of a step. A budget that cannot be met is no fault of the pass `remat`."""
+    try:
+        executable = compile_graph(built.graph, donate=donated(built), **options)
+    except PassError as e:
+        if isinstance(e.__cause__, GradientError):
+            raise e.__cause__ from None
+        raise
+    assert isinstance(executable, Executable), "all sizes are known"
+    return executable
+
+
 def compile_train_step(
     loss: Graph,
     params: Mapping[str, Array] | Sequence[str],
@@ -154,6 +170,7 @@ def compile_train_step(
     clip_norm: float | None = None,
     autocast: str | None = None,
     loss_scale: DynamicScale | float | None = None,
+    remat: int | None = None,
     frozen: Sequence[str] = (),
     seed: int = 0,
     **compile_options: Any,
@@ -166,13 +183,14 @@ def compile_train_step(
     `optimizer`: default `adam(1e-3)`. `accumulate`: an update follows the mean gradient of so many
     calls. `clip_norm`: the gradients are shortened together where their length exceeds it.
     `autocast`: "f16" or "bf16": products are computed in that type (mixed_precision.py).
-    `loss_scale`: a fixed factor, or a DynamicScale, which is the default for f16. `frozen`:
+    `loss_scale`: a fixed factor, or a DynamicScale, which is the default for f16. `remat`: so many
+    bytes at most are alive between kernels, values are computed again for that. `frozen`:
     parameters that are not trained. `seed`: of dropout and other draws, which differ from call to
     call. `compile_options` are those of `mc.compile`.
 
-    Raises GradientError: MDLC1250 a loss that is no single real number, and as `mc.grad` does;
-    TrainError: MDLC1251 names that do not fit, 1252 an array of another type, 1253 no optimiser,
-    1254 a number out of range, 1257 an unknown `autocast`.
+    Raises GradientError: MDLC1250 a loss that is no single real number, 1240 a budget of `remat`
+    that cannot be met, and as `mc.grad` does; TrainError: MDLC1251 names that do not fit, 1252 an
+    array of another type, 1253 no optimiser, 1254 a number out of range, 1257 another `autocast`.
     """
     expect("compile_train_step", "loss", loss, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes one")
     if "donate" in compile_options:
@@ -188,10 +206,8 @@ def compile_train_step(
             optimizer, accumulate, clip_norm, loss_scale, frozen_names(arrays, frozen), seed
         )
         built = step_graph(loss, arrays, plan)
-        options = with_passes(compile_options)
-        executable = compile_graph(built.graph, donate=donated(built), **options)
-    assert isinstance(executable, Executable), "all sizes are known"
+        executable = _compiled(built, with_passes(compile_options, remat))
     if overrides:  # those of the gradient too, which were called before `compile`
         levels = replace(executable.later(), overrides=overrides)
         executable = replace(executable, later=Later.now(levels))
-    return TrainStep(loss, built, executable, plan.optimizer.learning_rate)
+    return TrainStep(loss, built, executable, plan)

@@ -198,7 +198,7 @@ def _update(
         if isinstance(wide_x, Node):  # an optimiser may ask what the parameter is called
             wide_x = replace(wide_x, name=x.name)
         initial = optimizer.slots(tensor_type(dx))
-        slots = {what: kept.add(f"{what}/{x.name}", array) for what, array in initial.items()}
+        slots = {what: kept.add(f"{what}/{x.name}", np.array(a)) for what, a in initial.items()}
         found = optimizer.update(wide_x, dx, slots, number, _in_type_of(x, rate))
         new, new_slots = _checked(optimizer, wide_x, slots, found)
         for what, slot in slots.items():

@@ -19,13 +19,13 @@ import numpy as np
 from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.graph import Graph
 from minidlc.support.arguments import expect, expect_each
-from minidlc.support.errors import CompileError, GradientError, TrainError, nearest
+from minidlc.support.errors import CompileError, GradientError, OptionError, TrainError, nearest
 from minidlc.support.locations import caller
 from minidlc.target import Target, host
 from minidlc.train.optimizers import Adam, Optimizer
 from minidlc.train.scaling import DynamicScale
 from minidlc.train.step_graph import Plan
-from minidlc.transform import Pipeline
+from minidlc.transform import Pipeline, Remat
 from minidlc.transform.fusion.fuse import Fuse
 
 WHO = "compile_train_step"
@@ -128,18 +128,28 @@ def checked_plan(
     return Plan(optimizer, accumulate, clip_norm, scale, frozen, seed)
 
 
-def with_passes(options: Mapping[str, Any]) -> dict[str, Any]:
+def with_passes(options: Mapping[str, Any], remat: int | None) -> dict[str, Any]:
     """The options of `mc.compile`, with passes for a step unless the caller chose some.
 
     They are the default passes with the fusion style `stitch`: an update has several results, such
     as a parameter and its running means, and one kernel for all of them reads each array once.
+    `remat` bytes may be alive between kernels: the pass of that name comes last. Raises OptionError
+    (MDLC1258) for that beside passes of the caller's.
     """
+    expect(WHO, "remat", remat, int, type(None), hint="bytes: 8 << 20 is 8 MiB")
+    if "pipeline" in options:
+        if remat is None:
+            return dict(options)
+        text = f"{WHO}: remat is a pass, and pipeline= names all of them"
+        hint = "pipeline.insert_after('fuse', minidlc.transform.Remat(budget))"
+        raise OptionError(text, loc=caller(), hint=hint, code="MDLC1258")
     target, level = options.get("target") or host(), options.get("opt_level", 3)
-    if "pipeline" in options or not isinstance(target, Target):
-        return dict(options)
+    expect("compile", "target", target, Target, hint="minidlc.target.host()")
     passes = Pipeline.default(level, replace(target, precision=options.get("precision", "default")))
     if Fuse.name in passes.names:
         passes = passes.replace(Fuse.name, Fuse(style="stitch"))
+    if remat is not None:
+        passes = Pipeline((*passes.passes, Remat(budget=remat)))
     return {**options, "pipeline": passes}
 
 

@@ -103,8 +103,8 @@ def test_everything_is_updated_in_place(trained: tuple[TrainStep, list[np.ndarra
     assert len(updates) == 4 * 3 + 2  # each parameter with m and v; counters of updates and calls
     in_place = {u.input for u in updates if u.how.startswith("in place")}
     assert {"w1", "w1_m", "w1_v", "w2", "w2_m", "w2_v", "steps", "key"} <= in_place
-    given = parameters()["w1"]
-    np.testing.assert_array_equal(given, parameters()["w1"])  # the caller's arrays are his
+    with pytest.raises(TypeError):
+        step.params["w1"] = before["w1"]  # type: ignore[index]
 
 
 def test_an_update_that_may_be_left_out_happens_in_place_too() -> None:
@@ -144,6 +144,33 @@ def test_an_update_is_one_kernel_unless_the_caller_chooses_passes() -> None:
         mc.compile_train_step(loss, start, target="x86")
     with pytest.raises(OptionError, match="precision"):
         mc.compile_train_step(loss, start, precision="exact")
+
+
+def deep() -> tuple[Graph, dict[str, np.ndarray]]:
+    """Six layers of one width: what their gradients need is most of the memory."""
+
+    def loss(x: Any, y: Any, w: list[Any]) -> Any:
+        for matrix in w:
+            x = mc.tanh(x @ matrix)
+        return mc.train.mse(x, y)
+
+    rng = np.random.default_rng(8)
+    arrays = {f"w_{n}": rng.normal(0, 0.3, (16, 16)).astype(np.float32) for n in range(6)}
+    return mc.trace(loss, f32[128, 16], f32[128, 16], [f32[16, 16]] * 6), arrays
+
+
+def test_rematerialisation_takes_memory_and_changes_no_bit() -> None:
+    graph, arrays = deep()
+    x, y = np.random.default_rng(9).standard_normal((2, 128, 16)).astype(np.float32)
+    plain = mc.compile_train_step(graph, arrays, threads=1)
+    arena = plain.executable.memory_plan.arena_bytes
+    small = mc.compile_train_step(graph, arrays, threads=1, remat=arena * 3 // 4)
+    assert small.executable.memory_plan.arena_bytes <= arena * 3 // 4
+    for _ in range(5):
+        np.testing.assert_array_equal(plain(x, y)[0], small(x, y)[0])
+    with pytest.raises(GradientError, match=r"needs .* bytes at least") as e:
+        mc.compile_train_step(graph, arrays, remat=arena // 8)
+    assert e.value.code == "MDLC1240"
 
 
 def test_a_state_goes_on_bit_for_bit() -> None:
@@ -196,10 +223,11 @@ def test_constants_become_parameters() -> None:
     loss = mc.trace(
         lambda x, y: mc.train.mse(x @ mc.Constant("weight", weight), y), f32[4, 3], f32[4, 1]
     )
-    step = mc.compile_train_step(loss, ["weight"], mc.train.sgd(0.1), threads=1)
+    step = mc.compile_train_step(loss, ["weight"], mc.train.sgd(0.1), loss_scale=16.0, threads=1)
+    assert step.loss_scale == 16
     x = rng.normal(size=(4, 3)).astype(np.float32)
     step(x=x, y=x[:, :1])
-    assert step.params["weight"] is not weight
+    assert not np.array_equal(step.params["weight"], weight)  # the caller's array is his
     wanted = weight - 0.1 * 2 / 4 * x.T @ (x @ weight - x[:, :1])
     np.testing.assert_allclose(step.params["weight"], wanted, rtol=1e-5)
 
@@ -344,6 +372,18 @@ BAD: dict[str, tuple[Callable[[], Any], type[CompileError], str, str]] = {
         OptionError,
         "MDLC1006",
         "the step donates what it updates",
+    ),
+    "remat": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, remat=1 << 20, pipeline="cse"),
+        OptionError,
+        "MDLC1258",
+        "remat is a pass, and pipeline= names all of them",
+    ),
+    "a budget": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, remat=0.5),  # type: ignore[arg-type]
+        OptionError,
+        "MDLC1001",
+        "remat is a float, expected int",
     ),
     "open sizes": (
         lambda: mc.compile_train_step(
