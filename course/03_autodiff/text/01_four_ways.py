@@ -342,10 +342,10 @@ print(both)
 mc.viz.graph(both)
 
 # %% [markdown]
-# What has the ∂ was made by autodiff. On the left the layer as we wrote it. Then everything once
-# more, from the end to the beginning: `sum` became `expand`, `relu` became `where`, the addition of
-# `b` became a sum, `matmul` became two products. The arrows from above are what the tape kept:
-# values of the way there that the way back reads.
+# What bears a ∂ was made by autodiff. In the upper row stands the layer as we wrote it. In the lower
+# row it comes once more, from the end to the beginning: `sum` became `expand`, `relu` became `where`,
+# the addition of `b` became a sum, `matmul` became two products. The lines from one row to the other
+# are what the tape kept: values of the way there that the way back reads.
 #
 # The graph swells as little as the tape does. (minidlc counts 1 − x as one operation, so that its
 # formulas are a little shorter than ours.)

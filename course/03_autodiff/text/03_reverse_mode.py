@@ -269,8 +269,8 @@ lesson.table(rows, header=["layers", "loss", "gradient, dw₀ first", "gradient,
 # %% [markdown]
 # ## See it
 #
-# Two layers in minidlc, the first row there, the second back. Each arrow from the upper row to the lower
-# one is a value that is kept.
+# Two layers in minidlc. What bears a ∂ was made for the way back. Each arrow from a box without ∂ to one
+# with it is a value that is kept.
 
 
 # %%
@@ -303,8 +303,8 @@ plan = mc.compile(mc.value_and_grad(eight, weights), threads=1).memory_plan
 mc.viz.memory(plan)
 
 # %% [markdown]
-# The staircase is the way there, each step a `tanh` that stays. Then the way back, from the top down:
-# what was kept longest is freed last.
+# The staircase on the left is the way there, each step a `tanh` that stays. Then the way back, from the
+# top down: what was kept first is freed last. Where its last reader is done, a new value may lie on it.
 #
 # ## Then the real one
 #
