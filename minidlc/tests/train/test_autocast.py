@@ -80,6 +80,31 @@ def test_several_results_and_bodies() -> None:
     assert mc.train.autocast(branches, "f16") is branches  # what holds graphs is left alone
 
 
+@pytest.mark.parametrize("low", ["f16", "bf16"])
+def test_gradients_through_casts_are_those_of_f32_but_for_rounding(low: str) -> None:
+    def loss(x: Any, y: Any, kernel: Any, bias: Any, w: Any) -> Any:
+        h = mc.relu(mc.conv(x, kernel, bias, pads=(1, 1, 1, 1)))
+        h = mc.max_pool(h, kernel_shape=(2, 2), strides=(2, 2)).reshape(3, 2, 8)
+        h = mc.attention(h, h, h, q_num_heads=2, kv_num_heads=2)[0]
+        h = mc.layer_norm(h, mc.exp(mc.concat(bias, bias, axis=0)))
+        return mc.train.cross_entropy(h.reshape(3, 16) @ w, y)
+
+    shapes = [(3, 1, 4, 4), (4, 1, 3, 3), (4,), (16, 5)]
+    rng = np.random.default_rng(1)
+    x, kernel, bias, w = (rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes)
+    y = rng.integers(0, 5, 3)
+    types_ = [f32[shapes[0]], i64[3], *[f32[shape] for shape in shapes[1:]]]
+    graph = mc.trace(loss, *types_)
+    wanted, found = (
+        mc.interpret(mc.value_and_grad(g, ["kernel", "bias", "w"]), [x, y, kernel, bias, w])
+        for g in (graph, mc.train.autocast(graph, low))
+    )
+    close = 0.01 if low == "f16" else 0.06
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == np.float32
+        assert np.abs(a - b).max() <= close * np.abs(b).max()
+
+
 def test_f64_and_graphs_without_products_are_left_alone() -> None:
     for graph in (
         mc.trace(lambda x, w: x @ w, f64[2, 2], f64[2, 2]),
