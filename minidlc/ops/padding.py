@@ -20,7 +20,7 @@ from minidlc.expr.types import TensorType, bool_
 from minidlc.graph.graph import Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
-from minidlc.ops.composing import scalar
+from minidlc.ops.composing import in_wide, narrowed, scalar
 from minidlc.ops.elementwise import axis_names
 from minidlc.ops.gradients import Grads, where_true
 from minidlc.ops.rules import Values
@@ -148,7 +148,7 @@ class Pad(Op):
         assert x is not None
         type = tensor_type(x)
         if self.mode != "constant":
-            return self._folded(type, dy), *(None for _ in values)
+            return narrowed(self._folded(type, in_wide(dy)), x), *(None for _ in values)
         dx = apply("pad", dy, pads=tuple(-n for n in self.pads))
         if all(value is None for value in values):
             return dx, *values

@@ -11,7 +11,7 @@ import pytest
 import minidlc as mc
 from minidlc.graph import apply, op_class, registered_ops
 from minidlc.support.errors import GradientError
-from minidlc.tests.autodiff import checks
+from minidlc.tests.autodiff import cases, checks
 from minidlc.tests.ops.checks import graph_of
 
 pytestmark = pytest.mark.ch03
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.ch03
 NAMES = [
     name
     for name in registered_ops()
-    if name != "getitem" and name not in checks.NO_GRADIENT  # of getitem the input is a tuple
+    if name != "getitem" and name not in cases.NO_GRADIENT  # of getitem the input is a tuple
 ]
 ANY_SHAPE = [
     n
     for n in NAMES
-    if any(True for _ in checks.random_examples(op_class(n), np.random.default_rng(0)))
+    if any(True for _ in cases.random_examples(op_class(n), np.random.default_rng(0)))
 ]
 # ops that neither take nor give real numbers, or do not do both
 WITHOUT_REALS = {
@@ -39,31 +39,37 @@ CONSTANT = ("stop_gradient",)  # ops that differentiation takes for constants
 @pytest.mark.parametrize("name", sorted({*NAMES} - {*CONSTANT}))
 def test_gradient(name: str) -> None:
     """It is the difference of the op, forward mode agrees, and its text reads back."""
-    checks.check_cases(checks.cases(op_class(name)), *checks.CHECKS)
+    checks.check_cases(cases.cases(op_class(name)), *checks.CHECKS)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_second_derivative(name: str) -> None:
     """The gradient of the gradient is the difference of the gradient."""
-    found = checks.cases(op_class(name), jitter=True)
-    checks.check_cases(checks.some(found), checks.check_second)
+    found = cases.cases(op_class(name), jitter=True)
+    checks.check_cases(cases.some(found), checks.check_second)
 
 
 @pytest.mark.parametrize("name", ANY_SHAPE)
 def test_gradient_of_random_shapes(name: str) -> None:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    examples = checks.random_examples(op_class(name), rng)
-    found = [checks.case_of(e, jitter=name in checks.JUMPS) for e in examples]
+    examples = cases.random_examples(op_class(name), rng)
+    found = [cases.case_of(e, jitter=name in cases.JUMPS) for e in examples]
     checks.check_cases((c for c in found if c), checks.check_gradient, checks.check_second)
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*cases.NOT_IN_F16}))
+def test_gradient_in_f16(name: str) -> None:
+    found = cases.cases(op_class(name), jitter=True)
+    checks.check_cases(cases.some(found), checks.check_narrow)
 
 
 @pytest.mark.parametrize("name", CONSTANT)
 def test_the_gradient_of_what_counts_as_constant_is_zero(name: str) -> None:
-    for case in checks.cases(op_class(name)):
+    for case in cases.cases(op_class(name)):
         assert not any(dx.any() for dx in case.gradients)
 
 
-@pytest.mark.parametrize("name", checks.NO_GRADIENT)
+@pytest.mark.parametrize("name", cases.NO_GRADIENT)
 def test_an_op_without_a_gradient_says_so(name: str) -> None:
     example = next(iter(op_class(name).examples()))
     with pytest.raises(GradientError, match=f"{name} has no gradient") as caught:
@@ -73,7 +79,7 @@ def test_an_op_without_a_gradient_says_so(name: str) -> None:
 
 def test_no_op_of_real_numbers_is_left_out() -> None:
     """Ops without a case are those that neither take nor give real numbers."""
-    idle = [name for name in NAMES if not any(True for _ in checks.cases(op_class(name)))]
+    idle = [name for name in NAMES if not any(True for _ in cases.cases(op_class(name)))]
     assert set(idle) == WITHOUT_REALS
 
 
@@ -89,5 +95,5 @@ def test_no_op_of_real_numbers_is_left_out() -> None:
 )
 def test_a_wrong_gradient_is_found(name: str, check: Any, wrong: Any) -> None:
     with mc.use(**{f"gradient.{name}": wrong}), pytest.raises(AssertionError) as caught:
-        checks.check_cases(checks.cases(op_class(name), jitter=True), check)
+        checks.check_cases(cases.cases(op_class(name), jitter=True), check)
     assert "case: " in caught.value.__notes__[0]

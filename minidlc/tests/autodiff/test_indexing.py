@@ -12,7 +12,7 @@ from minidlc.expr.types import f16, f32, f64, i32, i64
 from minidlc.graph import Graph, Input, Value, apply, evaluate, getitem, interpret, op_class
 from minidlc.ops.index_add import IndexAdd
 from minidlc.support.errors import CallError, TypeRuleError
-from minidlc.tests.autodiff.checks import cases
+from minidlc.tests.autodiff.cases import cases
 from minidlc.tests.ops.checks import type_of
 
 pytestmark = pytest.mark.ch03

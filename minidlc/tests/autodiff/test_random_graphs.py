@@ -15,7 +15,8 @@ from hypothesis import assume, given, settings
 import minidlc as mc
 from minidlc.graph import Graph, interpret
 from minidlc.support.errors import GradientError
-from minidlc.tests.autodiff.checks import NO_GRADIENT, H, in_f64, is_float, weighted
+from minidlc.tests.autodiff.cases import NO_GRADIENT, in_f64, is_float, weighted
+from minidlc.tests.autodiff.checks import H
 from minidlc.tests.random_graphs import Case, cases
 
 pytestmark = pytest.mark.ch03
