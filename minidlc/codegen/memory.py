@@ -14,18 +14,22 @@ SSA values. Treated in course chapter 05_backend_opt.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minidlc.codegen.halves import narrow_half, widen_half
 from minidlc.codegen.lanes import Access, lane_access
 from minidlc.codegen.positions import Chunk, Positions
-from minidlc.codegen.shuffles import column
+from minidlc.codegen.shuffles import column, picked
 from minidlc.codegen.values import Builder, Value, memory_type, suffix, vector_type
 from minidlc.expr.index import Index, Var, simplify
 from minidlc.expr.types import DType
 from minidlc.loop.nodes import Scope
 from minidlc.support.errors import CodegenError
+from minidlc.support.extension import overridden
 from minidlc.target import Target
+
+NEAR = 4  # vectors that are loaded for one whose lanes lie apart
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Memory:
             return self._remembered(buffer, self.pointer(buffer, flat), chunk.width, mask)
         if buffer.scope is Scope.REGISTER:
             return self._from_registers(buffer, flat, chunk)
+        if safe and not overridden("vectorize") and (near := self._near(buffer, flat, chunk)):
+            return near
         addresses = self._addresses(buffer, flat, chunk)
         return self._gather(buffer, addresses, chunk.width, chunk.mask)
 
@@ -145,6 +151,26 @@ class Memory:
             text = f"insertelement {vector}, {self._register(buffer, place, 0)}, i64 {lane}"
             vector = Value(self.b.value(text), buffer.dtype, n)
         return vector
+
+    def _near(self, buffer: Buffer, flat: Index, chunk: Chunk) -> Value | None:
+        """Lanes that lie near each other, every second element or each one twice, by shuffles.
+
+        None where they are spread over more than a few vectors, or where that is not known. Loads
+        cover what is from the first of them to the last, and nothing else.
+        """
+        found, n = self.positions.steps(flat, chunk), chunk.width
+        if found is None or not chunk.active:
+            return None
+        first, steps = found[0], found[1][: chunk.active]
+        low, span = min(steps), max(steps) - min(steps) + 1
+        if span > NEAR * n or steps == list(range(low, low + len(steps))):
+            return None
+        width = min(n, span)
+        starts = [min(t * n, span - width) for t in range(-(-span // n))]
+        places = [self.pointer(buffer, first + low + start) for start in starts]
+        pieces = [self._remembered(buffer, place, width, None) for place in places]
+        lanes = [_place(step - low, starts, width) for step in steps]
+        return picked(self.b, pieces, lanes + [-1] * (n - len(lanes)))
 
     def _register(self, buffer: Buffer, place: int, width: int) -> Value:
         return self._remembered(buffer, self.pointer(buffer, Index((), place)), width, None)
@@ -286,3 +312,9 @@ class Memory:
         if value.dtype.is_float and value.dtype.bits == 16:
             return narrow_half(self.b, value, self.target)
         return value
+
+
+def _place(step: int, starts: Sequence[int], width: int) -> int:
+    """Where in pieces of this width, laid end to end, the element `step` is."""
+    number = next(n for n, start in enumerate(starts) if step < start + width)
+    return number * width + step - starts[number]

@@ -226,6 +226,25 @@ class Positions:
         first = self._vector_add(self.splat(base, "i64", chunk.width), steps, chunk.width)
         return self._vector_add(total, first, chunk.width)
 
+    def steps(self, e: Index, chunk: Chunk) -> tuple[Index, list[int]] | None:
+        """`e` as a position that all lanes share and the number that each of them adds to it.
+
+        None if some lane adds what is not known here: by a value in memory, or an outer loop.
+        """
+        inner = [(a, k) for a, k in e.terms if a != chunk.var and chunk.var in Index.of(a).vars()]
+        known = all(
+            isinstance(self.bound.get(v.name), int) for a, _ in inner for v in Index.of(a).vars()
+        )
+        if not known or any(values_in(Index.of(a)) for a, _ in inner):
+            return None
+        total = [e.coefficient(chunk.var) * t for t in range(chunk.width)]
+        for atom, k in inner:
+            lanes = self.lanes(k * Index.of(atom), chunk)
+            assert isinstance(lanes, list)
+            total = [x + y for x, y in zip(total, lanes, strict=True)]
+            e = e - k * Index.of(atom)
+        return e, total
+
     def splat(self, x: str, element: str, width: int) -> str:
         """The SSA name `x` in every lane."""
         one = f"insertelement <{width} x {element}> poison, {element} {x}, i64 0"
