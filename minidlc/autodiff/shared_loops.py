@@ -31,10 +31,10 @@ def with_loops(graph: Graph) -> Graph:
     for node in graph.nodes:
         current = with_inputs(node, new)
         if isinstance(node.op, Scan):
-            with located(Derived("gradient", node.loc)):
+            with located(Derived("decompose scan", node.loc)):
                 made = node.op.decompose(*given(current))
             parts[node] = made if isinstance(made, tuple) else (made,)
-            new[node] = parts[node][0]
+            new[node] = _named(parts[node][0], node)
         elif node.op.name == "getitem" and node.inputs[0] in parts:
             part = parts[node.inputs[0]][cast(int, node.op.attributes()["index"])]
             new[node] = _named(part, node)

@@ -12,9 +12,10 @@ import pytest
 import minidlc as mc
 from minidlc.autodiff.numeric import numeric_gradient
 from minidlc.expr.types import bool_, f32, f64, i64
-from minidlc.graph import Constant, Graph, Input, Node, Value, apply, getitem
+from minidlc.graph import Constant, Graph, Input, Node, Value, apply, build, getitem
 from minidlc.graph.graph import bodies
 from minidlc.ops.control_flow import Loop
+from minidlc.ops.scan_loop import Scan
 from minidlc.support.errors import GradientError
 
 pytestmark = pytest.mark.ch03
@@ -147,6 +148,10 @@ def test_a_scan_runs_once_too_and_results_keep_their_names() -> None:
     assert [o.name for o in g.outputs] == ["last", "rows", "dh", "dxs"]
     assert len(loops_in(g)) == 2
     assert not any(n.op.name == "scan" for n in g.nodes)
+    row = Input("x", f64[()])
+    alone = Graph.of("cell", [row], [apply("exp", row)])
+    y = build(Scan(alone), [Input("xs", f64[3])], name="y")
+    assert mc.value_and_grad(Graph.of("f", [y.inputs[0]], [y])).outputs[0].name == "y"
 
 
 def test_constants_get_no_gradient_and_cost_nothing() -> None:
