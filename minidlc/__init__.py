@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from minidlc.sessions import session as session
     from minidlc.train.step import compile_train_step as compile_train_step
     from minidlc.transform import Pipeline as Pipeline
+    from minidlc.transform import remat as remat
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ _HOME = {
     "interpret": "minidlc.graph",
     "verify": "minidlc.graph",
     "Pipeline": "minidlc.transform",
+    "remat": "minidlc.transform",
     "session": "minidlc.sessions",
     "CompileError": "minidlc.support.errors",
     "use": "minidlc.overrides",

@@ -14,7 +14,7 @@ from minidlc.transform.dataflow.analysis import analyse, fact_of
 from minidlc.transform.dataflow.cse import Cse
 from minidlc.transform.dataflow.dce import Dce
 from minidlc.transform.dataflow.fact import Fact
-from minidlc.transform.dataflow.rematerialise import Remat
+from minidlc.transform.dataflow.rematerialise import Remat, Rematerialised, remat, rematerialise
 from minidlc.transform.dataflow.reorder import Reorder
 from minidlc.transform.decompose import Decompose
 from minidlc.transform.draw_key import with_key
@@ -71,6 +71,8 @@ __all__ = [
     "Recognise",
     "Record",
     "Refusal",
+    "Remat",
+    "Rematerialised",
     "Reorder",
     "Rewrite",
     "Rule",
@@ -90,6 +92,8 @@ __all__ = [
     "register_backend",
     "register_pass",
     "registered_passes",
+    "remat",
+    "rematerialise",
     "rewrite",
     "rule_set",
     "rules_of",

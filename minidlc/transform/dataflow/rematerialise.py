@@ -8,7 +8,7 @@
 What a backward half needs of the forward half is alive all the time in between. Where memory is
 short it is cheaper to compute some of it twice. Which values: those alive at the worst moment and
 read by nobody around it, most bytes for the least work first, one after the other while that lowers
-the peak; besides these, every n-th value kept and the rest computed again, for each n. The cheapest
+the peak; besides these, segments of several lengths between values that are kept. The cheapest
 choice that meets the budget wins, and what need not be forgotten in it is kept after all. After
 T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016, and
 the greedy choice of XLA. Counted are results between nodes; views cost nothing, results in place of
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import isqrt
 
 from minidlc.graph.graph import Graph, Node
 from minidlc.graph.types import result_types
@@ -76,7 +77,7 @@ def rematerialise(graph: Graph, budget: int | None = None) -> Rematerialised:
     if budget is not None and budget < 0:
         text = f"remat: budget is {budget} bytes"
         raise OptionError(text, loc=caller(), hint="8 << 20 is 8 MiB", code="MDLC1015")
-    if unknown := _of_unknown_size(graph):
+    if (unknown := _of_unknown_size(graph)) is not None:
         text = f"remat: the size of {unknown.name} is not known: {unknown.type}"
         hint = "compile for sizes: mc.compile(g, shapes={…}, pipeline=…) with the pass `remat`"
         raise GradientError(text, loc=caller(), hint=hint, code="MDLC1241")
@@ -110,7 +111,7 @@ class Remat(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph itself if it meets the budget."""
-        if _of_unknown_size(graph):
+        if _of_unknown_size(graph) is not None:
             reason = "some sizes are symbolic: nobody knows what is alive"
             report(lambda: Refusal("remat", graph.name, reason))
             return graph
@@ -138,7 +139,7 @@ class _Search:
         nothing = frozenset[Node]()
         if self.peak(nothing) <= self._budget or not self._candidates:
             return nothing
-        tried = [nothing, *self._every_nth(), self._greedy()]
+        tried = [nothing, *self._segments(), self._greedy()]
         return self._without_needless(min(tried, key=self._rank))
 
     def _rank(self, dropped: frozenset[Node]) -> tuple[bool, float, float]:
@@ -191,20 +192,25 @@ class _Search:
             and lives.gap(n)[1] - lives.gap(n)[0] > 1
         ]
 
-    def _every_nth(self) -> Iterator[frozenset[Node]]:
-        """Of the values that live through the worst moment every n-th, and all but these."""
-        alive = self._lives.alive()
-        worst = alive.index(max(alive))
-        through = [n for n in self._candidates if self._sleeps(n, worst)]
-        n = 2
-        while n * n <= 4 * len(through):
-            yield frozenset(through[::n])
-            yield frozenset(x for k, x in enumerate(through) if k % n != n - 1)
-            n += 1
+    def _segments(self) -> Iterator[frozenset[Node]]:
+        """Of the values that live through the worst moment, segments between one that is kept.
 
-    def _sleeps(self, node: Node, at: int) -> bool:
-        before, behind = self._lives.gap(node)
-        return before < at < behind
+        Backward goes through the last segment first, when all that is kept is alive still: so the
+        others may be longer, each by `more` than the one behind it.
+        """
+        alive = self._lives.alive()
+        worst, lives = alive.index(max(alive)), self._lives
+        gaps = {n: lives.gap(n) for n in self._candidates}
+        through = [n for n, (before, behind) in gaps.items() if before < worst < behind]
+        for more in (0, 1):
+            for last in range(1, 2 + 2 * isqrt(len(through))):
+                kept, length = len(through) - 1 - last, last
+                dropped = set(through)
+                while kept >= 0:
+                    dropped.discard(through[kept])
+                    length += more
+                    kept -= length + 1
+                yield frozenset(dropped)
 
     def _greedy(self) -> frozenset[Node]:
         """Forget what brings most at the worst moment, again and again; the best set on the way."""
