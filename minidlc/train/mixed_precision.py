@@ -48,8 +48,8 @@ def autocast(graph: Graph, to: str) -> Graph:
     Between products values stay in `to`: a follower that reads one is computed there, and what
     comes straight from inputs and constants, as biases do, is rounded for it; beside a value that
     was computed in f32 it is f32. Behind the last product, where the loss is, all is f32: squares
-    of small errors would be 0. Each value is cast once; f64 is left alone. Raises TrainError
-    (MDLC1257) for another type.
+    of small errors would be 0. Each value is cast once; f64, and what branches and loops hold, is
+    left alone. Raises TrainError (MDLC1257) for another type.
     """
     expect("autocast", "graph", graph, Graph)
     low = LOW_TYPES.get(to)

@@ -232,6 +232,23 @@ def test_constants_become_parameters() -> None:
     np.testing.assert_allclose(step.params["weight"], wanted, rtol=1e-5)
 
 
+def test_names_of_the_model_that_a_step_uses_too_are_kept_apart() -> None:
+    def loss(key: Any, steps: Any, learning_rate: Any) -> Any:
+        dropped = mc.dropout(key * steps * learning_rate, ratio=0.5)[0]
+        return {"steps_new": dropped.sum(), "learning_rate_new": learning_rate}
+
+    ones = np.ones(4, np.float32)
+    graph = mc.trace(loss, f32[4], f32[4], f32[4])
+    start = {"steps": ones, "learning_rate": ones}
+    step = mc.compile_train_step(graph, start, mc.train.momentum(0.5), threads=1)
+    total, before = step(key=ones)
+    assert total in range(0, 9, 2)
+    np.testing.assert_array_equal(before, ones)
+    np.testing.assert_array_equal(step.params["steps"], step.params["learning_rate"])
+    assert step.params["steps"].sum() == 4 - 0.5 * total
+    assert step.steps == 1
+
+
 def test_a_gradient_of_the_readers_own_is_called_and_counted() -> None:
     def leaky(op: Any, y: Any, dy: Value) -> tuple[Value, ...]:
         return (apply("where", y.inputs[0] > 0.0, dy, dy * 0.5),)
@@ -243,6 +260,43 @@ def test_a_gradient_of_the_readers_own_is_called_and_counted() -> None:
     assert step.executable.report().overrides == {"gradient.relu": 1}
     step(x)
     np.testing.assert_array_equal(step.params["w"], [-0.5, -1])
+
+
+OPTIMIZERS = [
+    mc.train.sgd(0.1),
+    mc.train.momentum(0.1, nesterov=True),
+    mc.train.adam(0.01),
+    mc.train.adamw(0.01, exclude=("b*",)),
+    mc.train.rmsprop(0.01),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(10))
+def test_machine_code_does_what_the_graph_says(number: int) -> None:
+    """Options at random; overflows among the batches; in place, fused and on two threads."""
+    rng = np.random.default_rng(number)
+    options: dict[str, Any] = {
+        "optimizer": OPTIMIZERS[number % 5],
+        "accumulate": int(rng.integers(1, 4)),
+        "clip_norm": [None, 0.5][number // 5],
+        "loss_scale": [None, 64.0, mc.train.DynamicScale(64.0, interval=2)][rng.integers(3)],
+        "frozen": [[], ["w1"], ["b2"]][rng.integers(3)],
+    }
+    step = compiled(threads=1 + number % 2, **options)
+    given = [i.name for i in step.graph.inputs][3:]
+    state = dict(zip(given, step.state().values(), strict=True))
+    updated = {u.input for u in step.executable.memory_plan.updates}
+    for x, y in batches(6):
+        if isinstance(options["loss_scale"], mc.train.DynamicScale) and rng.random() < 0.3:
+            x[0, 0] = np.inf
+        rate = np.float32(step.learning_rate)
+        wanted = mc.interpret(step.graph, [x, y, rate, *state.values()])
+        found = step(x, y)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+        state |= dict(zip((n for n in given if n in updated), wanted[2:], strict=True))
+        for name, array in zip(given, step.state().values(), strict=True):
+            np.testing.assert_allclose(array, state[name], rtol=2e-4, atol=2e-6, err_msg=name)
 
 
 def refusal(kind: type[CompileError], make: Callable[[], Any]) -> CompileError:
