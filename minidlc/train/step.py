@@ -183,10 +183,11 @@ def compile_train_step(
     `optimizer`: default `adam(1e-3)`. `accumulate`: an update follows the mean gradient of so many
     calls. `clip_norm`: the gradients are shortened together where their length exceeds it.
     `autocast`: "f16" or "bf16": products are computed in that type (mixed_precision.py).
-    `loss_scale`: a fixed factor, or a DynamicScale, which is the default for f16. `remat`: so many
-    bytes at most are alive between kernels, values are computed again for that. `frozen`:
-    parameters that are not trained. `seed`: of dropout and other draws, which differ from call to
-    call. `compile_options` are those of `mc.compile`.
+    `loss_scale`: a factor that stays, with every update made; or a DynamicScale, which leaves out
+    those that overflow: the default for f16. `remat`: so many bytes at most are alive between
+    kernels, values are computed again for that. `frozen`: parameters that are not trained. `seed`:
+    of dropout and other draws, which differ from call to call. `compile_options` are those of
+    `mc.compile`.
 
     Raises GradientError: MDLC1250 a loss that is no single real number, 1240 a budget of `remat`
     that cannot be met, and as `mc.grad` does; TrainError: MDLC1251 names that do not fit, 1252 an
