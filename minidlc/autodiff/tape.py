@@ -42,6 +42,9 @@ class Variable:
     def __sub__(self, other: object) -> Variable:
         return self + variable(other) * -1.0
 
+    def __rsub__(self, other: object) -> Variable:
+        return self * -1.0 + other
+
     def __matmul__(self, other: object) -> Variable:
         a, b = self, variable(other)
         if (a.array.ndim, b.array.ndim) != (2, 2):
