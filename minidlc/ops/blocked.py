@@ -19,7 +19,7 @@ import numpy as np
 from minidlc.expr.index import Index
 from minidlc.expr.nodes import Expr, const, select
 from minidlc.expr.types import Dim, TensorType, bool_
-from minidlc.graph.graph import Node, Value, apply, tensor_type
+from minidlc.graph.graph import Node, Value, apply, build, tensor_type
 from minidlc.graph.op import Example, Op, Pattern, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.conv import Conv
@@ -207,6 +207,11 @@ class BlockedConv(Op):
         bias = None if b is None else unpack_array(b, 0, outputs)
         return pack_array(conv.reference(x, w, bias), 1, block)
 
+    def _plain(self, conv: Conv, x: Value, w: Value, b: Value | None, block: int) -> Value:
+        """Graph side of `_reference`: what the gradient is made of; runs never take this way."""
+        bias = None if b is None else _unpacked(b, 0, tensor_type(w).dims[0])
+        return apply("pack", build(conv, [x, w, bias]), block=block)
+
 
 @register_op
 @dataclass(frozen=True)
@@ -238,6 +243,14 @@ class Conv2dNchwc(BlockedConv):
             channels = inner * x.shape[-1]
             x, w = unpack_array(x, 1, channels), unpack_array(w, 1, channels)
         return self._reference(Conv(self.strides, self.pads, self.dilations), x, w, b, block)
+
+    def decompose(self, x: Value, w: Value, b: Value | None = None) -> Value:
+        dims = tensor_type(w).dims
+        w = _unpacked(w, 0, dims[0] * dims[-1])
+        if tensor_type(x).rank == 5:
+            channels = dims[1] * tensor_type(x).dims[-1]
+            x, w = _unpacked(x, 1, channels), _unpacked(w, 1, channels)
+        return self._plain(Conv(self.strides, self.pads, self.dilations), x, w, b, dims[-1])
 
     def compute(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         out = self.type_rule(x.type, w.type, None if b is None else b.type)
@@ -310,6 +323,13 @@ class DepthwiseNchwc(BlockedConv):
         plain = unpack_array(w, 0, channels)[:, np.newaxis]
         return self._reference(conv, unpack_array(x, 1, channels), plain, b, w.shape[-1])
 
+    def decompose(self, x: Value, w: Value, b: Value | None = None) -> Value:
+        dims = tensor_type(w).dims
+        channels = dims[0] * dims[-1]
+        conv = Conv(self.strides, self.pads, self.dilations, channels)
+        plain = apply("unsqueeze", _unpacked(w, 0, channels), axes=(1,))
+        return self._plain(conv, _unpacked(x, 1, channels), plain, b, dims[-1])
+
     def compute(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         out = self.type_rule(x.type, w.type, None if b is None else b.type)
         window = self.window(w.shape[1:3])
@@ -341,6 +361,10 @@ class DepthwiseNchwc(BlockedConv):
         for element, bound in (("i32", 0), ("f64", 1e-11), ("f16", 1e-2), ("bf16", 1e-1)):
             inputs = tuple(samples.array(s, element) for s in shapes)
             yield Example(cls(pads=pads), inputs, bound, bound)
+
+
+def _unpacked(x: Value, axis: int, channels: int) -> Value:
+    return apply("unpack", x, axis=axis, channels=channels)
 
 
 def _times(sizes: tuple[Dim, ...]) -> str:

@@ -9,11 +9,9 @@ import pytest
 
 import minidlc as mc
 from minidlc.expr.types import f16, f32, f64, i32, i64
-from minidlc.graph import Graph, Input, Value, apply, evaluate, getitem, interpret, op_class
+from minidlc.graph import Graph, Input, Value, apply, evaluate, getitem, interpret
 from minidlc.ops.index_add import IndexAdd
 from minidlc.support.errors import CallError, TypeRuleError
-from minidlc.tests.autodiff.cases import cases
-from minidlc.tests.ops.checks import type_of
 
 pytestmark = pytest.mark.ch03
 
@@ -205,14 +203,6 @@ def test_dropout_goes_back_through_the_mask_it_used() -> None:
     y, dx = interpret(g, [np.ones(64, np.float32), np.ones(64, np.float32)])
     np.testing.assert_array_equal(dx, y)
     assert 0 < np.count_nonzero(dx) < 64
-
-
-def test_grid_sample_in_simpler_ops_is_grid_sample() -> None:
-    for case in cases(op_class("grid_sample")):
-        inputs = [Input(name, type_of(a)) for name, a in zip("xg", case.inputs, strict=True)]
-        parts = Graph.of("parts", inputs, [case.op.decompose(*inputs)])
-        (found,) = interpret(parts, case.inputs)
-        np.testing.assert_allclose(found, evaluate(case.op, case.inputs), rtol=1e-9, atol=1e-9)
 
 
 def part(x: Value, *ends: int) -> Value:
