@@ -341,6 +341,18 @@ def test_a_scan_of_an_onnx_model() -> None:
     agrees(Graph.of("loss", g.inputs, [total(*g.outputs)]), inputs)
 
 
+def test_a_loop_of_an_onnx_model_that_may_end_early() -> None:
+    from minidlc.tests.frontend.helpers import model, node
+    from minidlc.tests.frontend.test_control_flow import graph, loop
+
+    nodes = [node("Mul", "x w", "y"), node("ReduceSum", "y", "s", keepdims=0)]
+    step = graph([*nodes, node("Less", "s bound", "go")], "i c x", "go y")
+    inputs = {"x": np.array([1.0, 1.5]), "w": np.array([1.7, 1.3]), "bound": np.array(20.0)}
+    known = {"n": np.array(9), "c": np.array(True)}
+    g = mc.load_onnx(model([loop(step, "n c x", "y")], inputs, "y", known))
+    agrees(Graph.of("loss", g.inputs, [total(*g.outputs)]), inputs)
+
+
 # --- machine code ---
 
 
