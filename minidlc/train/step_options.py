@@ -19,7 +19,7 @@ import numpy as np
 from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.graph import Graph
 from minidlc.support.arguments import expect, expect_each
-from minidlc.support.errors import CompileError, GradientError, OptionError, TrainError, nearest
+from minidlc.support.errors import CompileError, GradientError, TrainError, nearest
 from minidlc.support.locations import caller
 from minidlc.target import Target, host
 from minidlc.train.optimizers import Adam, Optimizer
@@ -133,7 +133,7 @@ def with_passes(options: Mapping[str, Any], remat: int | None) -> dict[str, Any]
 
     They are the default passes with the fusion style `stitch`: an update has several results, such
     as a parameter and its running means, and one kernel for all of them reads each array once.
-    `remat` bytes may be alive between kernels: the pass of that name comes last. Raises OptionError
+    `remat` bytes may be alive between kernels: the pass of that name comes last. Raises TrainError
     (MDLC1258) for that beside passes of the caller's.
     """
     expect(WHO, "remat", remat, int, type(None), hint="bytes: 8 << 20 is 8 MiB")
@@ -142,7 +142,7 @@ def with_passes(options: Mapping[str, Any], remat: int | None) -> dict[str, Any]
             return dict(options)
         text = f"{WHO}: remat is a pass, and pipeline= names all of them"
         hint = "pipeline.insert_after('fuse', minidlc.transform.Remat(budget))"
-        raise OptionError(text, loc=caller(), hint=hint, code="MDLC1258")
+        raise TrainError(text, loc=caller(), hint=hint, code="MDLC1258")
     target, level = options.get("target") or host(), options.get("opt_level", 3)
     expect("compile", "target", target, Target, hint="minidlc.target.host()")
     passes = Pipeline.default(level, replace(target, precision=options.get("precision", "default")))

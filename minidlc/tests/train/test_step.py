@@ -429,7 +429,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[CompileError], str, str]] = {
     ),
     "remat": (
         lambda: mc.compile_train_step(simple(), WEIGHTS, remat=1 << 20, pipeline="cse"),
-        OptionError,
+        TrainError,
         "MDLC1258",
         "remat is a pass, and pipeline= names all of them",
     ),
