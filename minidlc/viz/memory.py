@@ -1,10 +1,13 @@
 """The picture of a memory plan: address × step, one bar a buffer.
 
     mc.viz.memory(exe.memory_plan)
+    mc.viz.memory(less.memory_plan, before=exe.memory_plan)
 
 Bars that are alive when most bytes are alive are marked and listed: they make the peak. Views are
 hatched; a broken line across a bar is where a result takes the place of an input, one along it
-parts what several steps write. Reads a MemoryPlan, writes a Picture. Treated in course chapter
+parts what several steps write. A stepped line shows what was alive in another plan, before a
+transformation such as `remat`, from its first step to its last, on the same scale of bytes. Reads
+MemoryPlans, writes a Picture. Treated in course chapter
 05_backend_opt.
 """
 
@@ -37,19 +40,25 @@ def memory(
     *,
     steps: Sequence[str] | None = None,
     title: str | None = None,
+    before: MemoryPlan | None = None,
 ) -> Picture:
     """Draw where each buffer lies and when it is alive; `steps` names the kernel calls.
 
-    Raises OptionError (MDLC1021) for an unknown theme.
+    `before` is a plan to compare with: of it the bytes alive at each step are drawn. Raises
+    OptionError (MDLC1021) for an unknown theme.
     """
     expect("viz.memory", "plan", plan, MemoryPlan, hint="exe.memory_plan")
-    title = headline(plan) if title is None else title
+    expect("viz.memory", "before", before, MemoryPlan, type(None), hint="exe.memory_plan")
+    title = headline(plan, before) if title is None else title
     page = _RIGHT + 190
     names = plan.steps if steps is None else steps
-    plot = _Plot(plan, 1 + max((b.last for b in plan.buffers), default=0))
+    most = plan.arena_bytes if before is None else max(plan.arena_bytes, before.arena_bytes)
+    plot = _Plot(plan, 1 + max((b.last for b in plan.buffers), default=0), most)
     items: list[Item] = [page_title(title, page)]
     items += _axes(plot, names)
-    items += _lines(plan, plot.scale)
+    lines = _lines(plot)
+    items += lines
+    items += () if before is None else _before(plot, before, lines)
     for number in range(len(plan.buffers)):
         items.append(Group(tuple(plot.bar(number)), _hover(plan, number), "buffer"))
         items += plot.marks(number)
@@ -60,20 +69,23 @@ def memory(
     return Picture(Drawing(page, y + 76, title, tuple(items)), theme)
 
 
-def headline(plan: MemoryPlan) -> str:
-    """'memory: arena 31 kB for 6 buffers, 60 kB without sharing'."""
+def headline(plan: MemoryPlan, before: MemoryPlan | None = None) -> str:
+    """'memory: arena 31 kB for 6 buffers, 60 kB without sharing'; or 'memory: … 48 kB before'."""
     count = len(plan.buffers)
     buffers = f"{count} buffer{'s' * (count != 1)}"
     arena, naive = bytes_text(plan.arena_bytes), bytes_text(plan.naive_bytes)
+    if before is not None:
+        return f"memory: arena {arena} for {buffers}, {bytes_text(before.arena_bytes)} before"
     return f"memory: arena {arena} for {buffers}, {naive} without sharing"
 
 
 @dataclass(frozen=True)
 class _Plot:
-    """A plan on the page: `count` steps from left to right, address 0 below."""
+    """A plan on the page: `count` steps from left to right, `most` bytes from address 0 up."""
 
     plan: MemoryPlan
     count: int
+    most: int
 
     @cached_property
     def peak(self) -> int:
@@ -83,7 +95,11 @@ class _Plot:
     @property
     def scale(self) -> float:
         """Units a byte."""
-        return _HEIGHT / max(1, self.plan.arena_bytes)
+        return _HEIGHT / max(1, self.most)
+
+    def y(self, nbytes: int) -> float:
+        """How high so many bytes are."""
+        return _TOP if nbytes == self.most else _BOTTOM - nbytes * self.scale
 
     @property
     def column(self) -> float:
@@ -245,22 +261,38 @@ def _axes(plot: _Plot, steps: Sequence[str]) -> list[Item]:
     return items
 
 
-def _lines(plan: MemoryPlan, scale: float) -> list[Item]:
+def _before(plot: _Plot, before: MemoryPlan, lines: Sequence[Item]) -> list[Item]:
+    """What was alive at each step of another plan, stretched over the same width, and its peak."""
+    count = 1 + max((b.last for b in before.buffers), default=0)
+    points: list[tuple[float, float]] = []
+    for step in range(count):
+        y = plot.y(before.live_bytes(step))
+        points += [(_LEFT + _WIDTH * at / count, y) for at in (step, step + 1)]
+    y = plot.y(before.peak_bytes) + 5
+    taken = [item.y for item in lines if isinstance(item, Label)]
+    while any(abs(y - other) < _ROW for other in taken):
+        y += _ROW
+    text = f"alive before {bytes_text(before.peak_bytes)}"
+    return [Line(tuple(points), "ink", 2.5), Label(text, _RIGHT + 10, y, _TEXT, role="text")]
+
+
+def _lines(plot: _Plot) -> list[Item]:
     """The arena's size, and the bound that no plan can beat, where it is lower."""
+    plan, top = plot.plan, plot.y(plot.plan.arena_bytes)
     words = [f"arena {bytes_text(plan.arena_bytes)}"]
-    items: list[Item] = [Line(((_LEFT, _TOP), (_RIGHT, _TOP)), "accent", 2, "8 4")]
-    bound = _BOTTOM - plan.peak_bytes * scale
+    items: list[Item] = [Line(((_LEFT, top), (_RIGHT, top)), "accent", 2, "8 4")]
+    bound = _BOTTOM - plan.peak_bytes * plot.scale
     if plan.peak_bytes == plan.arena_bytes:
         words[0] += " = peak"
-    elif bound - _TOP > _ROW:
+    elif bound - top > _ROW:
         text = f"alive at once {bytes_text(plan.peak_bytes)}"
         items.append(Label(text, _RIGHT + 10, bound + 5, _TEXT, role="muted"))
     else:  # too near for two labels on two lines
         words.append(f"alive at once {bytes_text(plan.peak_bytes)}")
-    if bound > _TOP:
+    if bound > top:
         items.append(Line(((_LEFT, bound), (_RIGHT, bound)), "muted", 2, "2 4"))
     for row, text in enumerate(words):
-        items.append(Label(text, _RIGHT + 10, _TOP + 5 + _ROW * row, _TEXT, role="accent"))
+        items.append(Label(text, _RIGHT + 10, top + 5 + _ROW * row, _TEXT, role="accent"))
     return items
 
 

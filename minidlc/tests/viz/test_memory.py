@@ -140,3 +140,22 @@ def test_lines_close_to_each_other_have_labels_apart() -> None:
     ]
     assert [w.text for w in words][:2] == ["arena 4.0 kB", "alive at once 4.0 kB"]
     assert not meet(words[0].area, words[1].area, 0)
+
+
+def test_a_plan_before_is_drawn_on_the_same_scale() -> None:
+    """What a transformation such as remat brings: the line of the old plan stands over the bars."""
+    less = MemoryPlan((PlannedBuffer("h1", 2048, 0, 0, 1), PlannedBuffer("h2", 2048, 2048, 1, 2)),
+                      4096, 4096)  # fmt: skip
+    picture = memory(less, before=PLAN)
+    assert picture.title == "memory: arena 4.1 kB for 2 buffers, 8.2 kB before"
+    seen, alone = read_svg(picture.svg), read_svg(memory(less).svg)
+    (now, *_), (then, *_) = seen.areas["buffer"], alone.areas["buffer"]
+    assert abs((then[3] - then[1]) / (now[3] - now[1]) - 2) < 0.01  # 8192 bytes fill the height
+    words = {w.text: w.area for w in seen.all_words}
+    assert words["alive before 6.1 kB"][1] < words["arena 4.1 kB = peak"][1]
+    for a, b in itertools.combinations(seen.all_words, 2):
+        assert not meet(a.area, b.area, 1), (a.text, b.text)
+    for same in (memory(PLAN, before=PLAN), memory(PLAN, before=less)):
+        seen = read_svg(same.svg)
+        for a, b in itertools.combinations(seen.all_words, 2):
+            assert not meet(a.area, b.area, 1), (a.text, b.text)
