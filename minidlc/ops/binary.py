@@ -17,7 +17,7 @@ import numpy as np
 from minidlc.expr.functions import FUNCTIONS
 from minidlc.expr.nodes import Cast, Expr, binary, call, compare, const, select
 from minidlc.expr.types import DType, TensorType, bool_, dtype, f32, f64, i32
-from minidlc.graph.graph import Node, Value, apply, tensor_type
+from minidlc.graph.graph import Constant, Node, Value, apply, tensor_type
 from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import cast_to, in_wide, narrowed
@@ -184,16 +184,13 @@ class Pow(Elementwise):
         So 0 ** 0 has no NaN, and a negative a with a constant exponent none either.
         """
         a, b = given(y)
-        dy_, y_, a_ = in_wide(dy), in_wide(y), in_wide(a)
-        factor, zero = cast_to(b, tensor_type(a_).dtype), apply("equal", b, 0)
-        lower = in_wide(b) if tensor_type(b).dtype.is_float else b
-        lower = apply("where", zero, 1, lower - 1)
-        da = where_true(apply("logical_not", zero), dy_ * factor * apply("pow", a_, lower))
-        if not tensor_type(b).dtype.is_float:
+        wide_dy, wide_a = in_wide(dy), in_wide(a)
+        da = wide_dy * _slope_of_power(wide_a, b)
+        if isinstance(b, Constant) or not tensor_type(b).dtype.is_float:
             return narrowed(summed_to(da, a), a), None
-        positive = a_ > 0.0
-        logarithm = apply("log", apply("where", positive, a_, 1.0))
-        db = where_true(positive, dy_ * y_ * logarithm)
+        positive = wide_a > 0.0
+        logarithm = apply("log", apply("where", positive, wide_a, 1.0))
+        db = where_true(positive, wide_dy * in_wide(y) * logarithm)
         return narrowed(summed_to(da, a), a), cast_to(summed_to(db, b), tensor_type(b).dtype)
 
     @classmethod
@@ -213,6 +210,17 @@ class Pow(Elementwise):
             floats = np.array([[-1.0], [1.0], [-2.0], [-0.0], [-np.inf], [np.nan]])
             for exponents in (odd, odd.astype(np.int64) * 3, odd.astype(np.uint32)):
                 yield Example(cls(), (floats.astype(dtype(element).numpy), exponents), 0, 0)
+
+
+def _slope_of_power(a: Value, b: Value) -> Value:
+    """b * a ** (b - 1), and 0 where b is 0."""
+    exponent = in_wide(b) if tensor_type(b).dtype.is_float else b
+    factor = cast_to(exponent, tensor_type(a).dtype)
+    if isinstance(b, Constant) and b.array.all():
+        return factor * apply("pow", a, exponent - 1)
+    nothing = apply("equal", exponent, 0)
+    power = apply("pow", a, apply("where", nothing, 1, exponent - 1))
+    return apply("where", nothing, 0.0, factor * power)
 
 
 def _holding_exponent(base: DType, exponent: DType) -> DType:

@@ -12,20 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from minidlc.expr.types import TensorType
-from minidlc.graph.graph import Constant, Value, apply, tensor_type
+from minidlc.expr.types import DType, TensorType
+from minidlc.graph.graph import Constant, Node, Value, apply, getitem, tensor_type
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.graph.types import TupleType
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed, scalar
 from minidlc.ops.elementwise import widened
+from minidlc.ops.gradients import Grads, where_true
 from minidlc.ops.rules import Values
 
 REDUCTIONS = ("none", "sum", "mean")
+
+
+class Places(NamedTuple):
+    """What a target says, place by place."""
+
+    chosen: Value  # bool[n, classes, …]: the class of each place that counts
+    wrong: Value  # bool[n, …]: it counts, but its target is no class
+    counts: Value | None  # bool[n, …]: its target is not `ignore_index`; None: all count
 
 
 @dataclass(frozen=True)
@@ -90,33 +99,47 @@ class Loss(Op):
 
     def loss_value(self, x: Value, target: Value, weight: Value | None) -> Value:
         """Graph side of `loss_of`."""
-        type = tensor_type(x)
-        classes = type.shape[1]
-        assert isinstance(classes, int)  # the type rule says so
-        column = (classes, *[1] * (type.rank - 2))
+        element = tensor_type(x).dtype
+        places = self.places(x, target)
+        applied = self.applied(places, weight, element)
+        loss = -_sum(apply("where", places.chosen, x, scalar(0, element)), (1,))
+        if weight is not None and applied is not None:
+            loss = loss * applied
+        loss = apply("where", places.wrong, scalar(np.nan, element), loss)
+        if self.reduction == "none":
+            return loss
+        total = _sum(loss, None)
+        return total if self.reduction == "sum" else self.mean(total, target, applied)
+
+    def places(self, x: Value, target: Value) -> Places:
+        """Which class each place of the target chooses, compared with every class."""
+        classes = tensor_type(x).dims[1]
+        column = (classes, *[1] * (tensor_type(x).rank - 2))
         numbers = np.arange(classes, dtype=tensor_type(target).dtype.numpy).reshape(column)
         wanted = apply("unsqueeze", target, axes=(1,))
         chosen = apply("equal", wanted, Constant("classes", numbers))
         wrong = apply("logical_or", target < 0, target >= classes)
         ignored = self._ignored(target)
-        if ignored is not None:
-            counts = apply("logical_not", apply("equal", target, ignored))
-            chosen = apply("logical_and", chosen, apply("unsqueeze", counts, axes=(1,)))
-            wrong = apply("logical_and", wrong, counts)
-        zero = scalar(0, type.dtype)
-        weights = (
-            scalar(1, type.dtype) if weight is None else apply("reshape", weight, shape=column)
-        )
-        applied = apply("where", chosen, weights, zero)
-        picked = apply("where", chosen, x, zero)  # before the product: its gradient has no 0 * inf
-        loss = -_sum(picked if weight is None else picked * applied, (1,))
-        loss = apply("where", wrong, scalar(np.nan, type.dtype), loss)
-        if self.reduction == "none":
-            return loss
-        total = _sum(loss, None)
-        if self.reduction == "sum":
-            return total
-        return total / _sum(applied, None)
+        if ignored is None:
+            return Places(chosen, wrong, None)
+        counts = apply("logical_not", apply("equal", target, ignored))
+        chosen = apply("logical_and", chosen, apply("unsqueeze", counts, axes=(1,)))
+        return Places(chosen, apply("logical_and", wrong, counts), counts)
+
+    def applied(self, places: Places, weight: Value | None, element: DType) -> Value | None:
+        """The weight of each place; None where every one is 1."""
+        one, zero = scalar(1, element), scalar(0, element)
+        if weight is not None:
+            rank = tensor_type(places.chosen).rank
+            column = apply("reshape", weight, shape=(-1, *[1] * (rank - 2)))
+            return _sum(apply("where", places.chosen, column, zero), (1,))
+        return None if places.counts is None else apply("where", places.counts, one, zero)
+
+    def mean(self, total: Value, target: Value, applied: Value | None) -> Value:
+        """The total divided by the sum of the weights applied."""
+        if applied is not None:
+            return total / _sum(applied, None)
+        return total / scalar(tensor_type(target).size, tensor_type(total).dtype)
 
     def _ignored(self, target: Value) -> Constant | None:
         """`ignore_index` in the target's type; None for a number that no target can be."""
@@ -125,6 +148,11 @@ class Loss(Op):
         if self.ignore_index is None or not info.min <= self.ignore_index <= info.max:
             return None
         return Constant("ignored", np.array(self.ignore_index, kind))
+
+
+def _column(x: Value) -> Value:
+    """One value a place, to broadcast over the classes."""
+    return apply("unsqueeze", x, axes=(1,))
 
 
 def _sum(x: Value, axes: tuple[int, ...] | None) -> Value:
@@ -197,6 +225,42 @@ class SoftmaxCrossEntropy(Loss):
         y = apply("log_softmax", in_wide(x), axis=1)
         wide = None if weight is None else in_wide(weight)
         return narrowed(self.loss_value(y, target, wide), x), narrowed(y, x)
+
+    def gradient(self, y: Node, dy: tuple[Value | None, ...]) -> Grads:
+        """dx = (softmax(x) - 1 at the target) * what its place counts: nothing is divided by it.
+
+        A place whose target is no class gets 0, its loss being NaN.
+        """
+        x, target, weight = (*y.inputs, None)[:3]
+        assert x is not None
+        assert target is not None
+        log_p = in_wide(getitem(y, 1))
+        p, dx, dweight = apply("exp", log_p), None, None
+        if dy[1] is not None:
+            dx = in_wide(dy[1]) - p * apply("sum", in_wide(dy[1]), axes=(1,))
+        if dy[0] is not None:
+            places = self.places(x, target)
+            wide = None if weight is None else in_wide(weight)
+            applied = self.applied(places, wide, tensor_type(log_p).dtype)
+            share = in_wide(dy[0])
+            if self.reduction == "mean":
+                share = self.mean(share, target, applied)
+            each = share if applied is None else share * applied
+            each = _column(apply("where", places.wrong, 0.0, each))
+            toward = p * each - where_true(places.chosen, each)
+            dx = toward if dx is None else dx + toward
+            if weight is not None:
+                dweight = narrowed(self._to_weight(y, places, log_p, share), weight)
+        return (None if dx is None else narrowed(dx, x), None, dweight)[: len(y.inputs)]
+
+    def _to_weight(self, y: Node, places: Places, log_p: Value, share: Value) -> Value:
+        """How the loss changes with the weight of a class: each of its places is due -log(p)."""
+        due = -_sum(where_true(places.chosen, log_p), (1,))
+        if self.reduction == "mean":  # a weight is in the divisor, too
+            due = due - in_wide(getitem(y, 0))
+        due = where_true(places.chosen, _column(due * share))
+        axes = tuple(d for d in range(tensor_type(due).rank) if d != 1)
+        return _sum(due, axes)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

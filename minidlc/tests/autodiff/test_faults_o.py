@@ -56,6 +56,11 @@ def cross_entropy(x: Any) -> Any:
     return loss
 
 
+def wrong_target(x: Any) -> Any:
+    loss, _ = mc.softmax_cross_entropy(x, np.array([5, 0]), reduction="sum")
+    return loss
+
+
 def argmax_loss(x: Any) -> Any:
     return mc.arg_max(x, keepdims=False).astype("f32") + 0.0 * x.sum()
 
@@ -79,6 +84,7 @@ ROWS: list[tuple[str, Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = [
     ("161 both move", lambda x, y: (x**y).sum(), (f(0, 0, -2, 2), f(0, 2, 2, 3)),
      (f(0, 0, -4, 12), f(0, 0, 0, 8 * np.log(2)))),
     ("162 tinygrad#155 (-2) ** 3", lambda x: (x**3.0).sum(), (f(-2, 0, 2),), (f(12, 0, 12),)),
+    ("162 a square", lambda x: (x**2.0).sum(), (f(-2, 0, 3),), (f(-4, 0, 6),)),
     ("162 an exponent of integers", lambda x: (x ** np.array(3)).sum(), (f(-2, 0),), (f(12, 0),)),
     ("164 Theano#4568 max of equals", lambda x: mc.max(x, keepdims=False), (f(1, 1),),
      (f(0.5, 0.5),)),
@@ -115,6 +121,8 @@ ROWS: list[tuple[str, Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = [
     ("log-sum-exp of -inf alone", log_sum_exp, (f(-INF, -INF),), (f(0, 0),)),
     ("cross-entropy of large logits", cross_entropy, (np.array([[1e4, 0], [1e4, 0]], F),),
      (np.array([[0, 0], [0.5, -0.5]], F),)),
+    ("cross-entropy with a target that is no class", wrong_target, (np.array([[1, 2], [0, 0]], F),),
+     (np.array([[0, 0], [-0.5, 0.5]], F),)),
     ("norm at 0", norm, (f(0, 0),), (f(0, 0),)),
     ("norm", norm, (f(3, -4),), (f(0.6, -0.8),)),
     ("a vector of norm 0, divided by it", lambda x: mc.lp_normalization(x).sum(), (f(0, 0),),
