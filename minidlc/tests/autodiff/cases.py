@@ -149,7 +149,7 @@ def cases(cls: type[Op], *, jitter: bool = False) -> Iterator[Case]:
             yield case
 
 
-def some(found: Iterator[Case], most: int = 8) -> list[Case]:
+def some(found: Iterator[Case], most: int = 5) -> list[Case]:
     """At most so many of the cases, evenly spaced."""
     every = list(found)
     return every[:: -(-len(every) // most) or 1]

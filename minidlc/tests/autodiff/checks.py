@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import minidlc as mc
-from minidlc.expr.types import f16
+from minidlc.expr.types import DType, f16, f32
 from minidlc.graph import Graph, Value, difference, interpret, parse, verify
 from minidlc.graph.graph import Constant
 from minidlc.tests.autodiff.cases import Case, is_float, retyped, weighted
@@ -28,7 +28,7 @@ H = 2.0**-20  # the step of the differences in f64
 BOUND = 1e-6  # how far a gradient may be from a difference, relative to 1 + its size
 H_F32, BOUND_F32 = 2.0**-7, 1e-3  # of ops that are linear where they are real
 BOUND_F16 = 1e-2  # five roundings, relative to the largest element
-LARGEST_F16 = 3e4  # gradients above may overflow
+LARGEST = 3e4  # gradients above may overflow in f16
 KINK = 1e-4  # left and right differ by more: a kink, or a second derivative above 100
 ONE_BY_ONE = 64  # inputs of more elements are checked along random directions
 DIRECTIONS = 3
@@ -131,13 +131,31 @@ def check_text(case: Case) -> None:
 
 def check_narrow(case: Case) -> None:
     """In f16 the gradient is that of f64, but for roundings of what is stored in f16."""
-    narrow = [x.astype(np.float16) if is_float(x) else x for x in case.given]
-    wide = [x.astype(np.float64) if is_float(x) else x for x in narrow]
-    got = interpret(mc.grad(retyped(case.graph, f16)), narrow)
+    _check_other(case, f16, BOUND_F16, interpret)
+
+
+def check_compiled(case: Case) -> None:
+    """As machine code in f32 the gradient is that of f64, but for roundings."""
+
+    def run(graph: Graph, inputs: list[Any]) -> list[Any]:
+        got = mc.compile(graph)(*inputs)
+        return list(got) if isinstance(got, (tuple, list)) else [got]
+
+    _check_other(case, f32, BOUND_F32, run)
+
+
+def _check_other(
+    case: Case, element: DType, rounding: float, run: Callable[[Graph, list[Any]], list[Any]]
+) -> None:
+    """The gradient in another type, at the inputs that this type can hold."""
+    inputs = [x.astype(element.numpy) if is_float(x) else x for x in case.given]
+    wide = [x.astype(np.float64) if is_float(x) else x for x in inputs]
+    got = run(mc.grad(retyped(case.graph, element)), inputs)
     for a, b in zip(got, interpret(case.gradient, wide), strict=True):
-        assert (a.dtype, a.shape) == (np.float16, b.shape)
-        bound = BOUND_F16 * max(1.0, float(np.max(np.abs(b), initial=0)))
-        if bound < BOUND_F16 * LARGEST_F16:
+        assert (a.dtype, a.shape) == (element.numpy, b.shape)
+        largest = float(np.max(np.abs(b), initial=1.0))
+        if largest < LARGEST:
+            bound = rounding * largest
             np.testing.assert_allclose(a.astype(np.float64), b, rtol=0, atol=bound)
 
 

@@ -63,6 +63,14 @@ def test_gradient_in_f16(name: str) -> None:
     checks.check_cases(cases.some(found), checks.check_narrow)
 
 
+@pytest.mark.llvm
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*cases.IN_F32}))
+def test_gradient_as_machine_code(name: str) -> None:
+    found = cases.cases(op_class(name), jitter=True)
+    checks.check_cases(cases.some(found, 2), checks.check_compiled)
+
+
 @pytest.mark.parametrize("name", CONSTANT)
 def test_the_gradient_of_what_counts_as_constant_is_zero(name: str) -> None:
     for case in cases.cases(op_class(name)):
