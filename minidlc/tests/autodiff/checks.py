@@ -28,6 +28,7 @@ H = 2.0**-20  # the step of the differences in f64
 BOUND = 1e-6  # how far a gradient may be from a difference, relative to 1 + its size
 H_F32, BOUND_F32 = 2.0**-7, 1e-3  # of ops that are linear where they are real
 BOUND_F16 = 1e-2  # five roundings, relative to the largest element
+BOUND_COMPILED = 2e-5  # of f32, as above
 LARGEST = 3e4  # gradients above may overflow in f16
 KINK = 1e-4  # left and right differ by more: a kink, or a second derivative above 100
 ONE_BY_ONE = 64  # inputs of more elements are checked along random directions
@@ -141,7 +142,7 @@ def check_compiled(case: Case) -> None:
         got = mc.compile(graph)(*inputs)
         return list(got) if isinstance(got, (tuple, list)) else [got]
 
-    _check_other(case, f32, BOUND_F32, run)
+    _check_other(case, f32, BOUND_COMPILED, run)
 
 
 def _check_other(
