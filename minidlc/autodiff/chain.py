@@ -11,6 +11,7 @@ Treated in course chapter 03_autodiff.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from minidlc.expr.types import TensorType
@@ -27,7 +28,10 @@ Dy: TypeAlias = Value | tuple[Value | None, ...]
 """How the loss changes with a node: a value, or for several results one each (None: not at all)."""
 
 RULES: dict[str, Callable[..., Any]] = {}
-"""Rules that need `backward` over the graphs that an op holds: control_flow.py fills it."""
+"""Rules that need `backward` over the graphs that an op holds: control_flow.py fills it.
+
+They are called with `wanted` too: what a loop computes for nobody, no pass takes out of it.
+"""
 
 extension.declare(
     "gradient.OP",
@@ -69,9 +73,10 @@ def backward(
             place = (y.inputs[0], cast(int, y.op.attributes()["index"]))
             sums.setdefault(place, []).append(dy)
             continue
-        for x, dx in zip(y.inputs, local_gradient(y, dy), strict=True):
-            if x is not None and x in reached and dx is not None:
-                sums.setdefault(x, []).append(dx)
+        wanted = [x is not None and x in reached for x in y.inputs]
+        for n, dx in enumerate(local_gradient(y, dy, wanted)):
+            if wanted[n] and dx is not None:
+                sums.setdefault(cast(Value, y.inputs[n]), []).append(dx)
     return [_total(sums, x, x) for x in wrt]
 
 
@@ -110,25 +115,32 @@ def _total(
     return total
 
 
-def local_gradient(y: Node, dy: Dy) -> tuple[Value | None, ...]:
+def local_gradient(
+    y: Node, dy: Dy, wanted: Sequence[bool] | None = None
+) -> tuple[Value | None, ...]:
     """How the loss changes with each input of `y` (extension point `gradient.OP`).
 
-    None where it does not change with it. Raises GradientError: MDLC1201 if the op has neither a
-    gradient nor simpler parts, MDLC1204 if a rule returns what does not fit the inputs.
+    None where it does not change with it; it may be None too where the answer is not `wanted`
+    (default: all are). Raises GradientError: MDLC1201 if the op has neither a gradient nor simpler
+    parts, MDLC1204 if a rule returns what does not fit the inputs.
     """
-    rule = extension.dispatch(f"gradient.{y.op.name}", _rule(y.op))
+    if wanted is None:
+        wanted = [True] * len(y.inputs)
+    rule = extension.dispatch(f"gradient.{y.op.name}", _rule(y.op, wanted))
     with located(Derived("gradient", y.loc)):
         grads = tuple(cast("Iterable[Value | None]", rule(y.op, y, dy)))
     _check(y, grads)
     return grads
 
 
-def _rule(op: Op) -> Callable[..., Any]:
+def _rule(op: Op, wanted: Sequence[bool]) -> Callable[..., Any]:
     if hasattr(type(op), "gradient"):
         return type(op).gradient
     if op.name in RULES:
-        return RULES[op.name]
-    return _by_parts if hasattr(type(op), "decompose") or isinstance(op, Fused) else _none
+        return partial(RULES[op.name], wanted=wanted)
+    if hasattr(type(op), "decompose") or isinstance(op, Fused):
+        return partial(_by_parts, wanted=wanted)
+    return _none
 
 
 def _none(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
@@ -140,15 +152,15 @@ def _none(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
     )
 
 
-def _by_parts(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
+def _by_parts(op: Op, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> tuple[Value | None, ...]:
     """Of an op that is made of others: the chain rule through these.
 
-    Stand-ins for the inputs tell apart two inputs that are one value. Constants do not change.
+    Stand-ins for the inputs tell apart two inputs that are one value.
     """
     dys = dy if isinstance(dy, tuple) else (dy,)
-    inputs = [v if v is None or isinstance(v, Constant) else _stand_in(v) for v in y.inputs]
+    inputs = [None if v is None else _stand_in(v) for v in y.inputs]
     seeds = [None if d is None else _stand_in(d) for d in dys]
-    leaves = [v for v in inputs if isinstance(v, Input)]
+    leaves = [v for v, asked in zip(inputs, wanted, strict=True) if v is not None and asked]
     results = _parts(op, inputs)
     made: dict[Node, None] = {}
     for result in results:
@@ -160,8 +172,8 @@ def _by_parts(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
         if stand_in is not None and value is not None:
             actual[stand_in] = value
     values = iter(inlined(Graph.of(y.name, [], found), actual))
-    by_leaf = {v: None if g is None else next(values) for v, g in zip(leaves, grads, strict=True)}
-    return tuple(by_leaf[v] if isinstance(v, Input) else None for v in inputs)
+    by_leaf = {v: next(values) for v, g in zip(leaves, grads, strict=True) if g is not None}
+    return tuple(None if v is None else by_leaf.get(v) for v in inputs)
 
 
 def _stand_in(v: Value) -> Input:

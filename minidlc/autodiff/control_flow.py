@@ -41,7 +41,7 @@ MOST_RUNS = 1 << 16  # of a loop that may end early: each keeps its state
 _FIRST = -(2**63)  # `ends` of a slice that goes backwards to the first element
 
 
-def if_gradient(op: If, y: Node, dy: Dy) -> Grads:
+def if_gradient(op: If, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> Grads:
     """An if_ on the same condition, of the gradients of both branches.
 
     What only one branch uses gets zeros from the other. As the branch that did not run has no
@@ -50,7 +50,7 @@ def if_gradient(op: If, y: Node, dy: Dy) -> Grads:
     dys = dy if isinstance(dy, tuple) else (dy,)
     condition, *captures = y.inputs
     seeds = [None if d is None else _input("d", d) for d in dys]
-    asked = [k for k, v in enumerate(captures) if _may_move(v)]
+    asked = [k for k, v in enumerate(captures) if wanted[k + 1] and _is_smooth(v)]
     found: list[list[Value | None]] = []
     for branch in (op.then_branch, op.else_branch):
         wrt = [branch.inputs[k] for k in asked]
@@ -70,9 +70,9 @@ def if_gradient(op: If, y: Node, dy: Dy) -> Grads:
     return None, *(results.get(k) for k in range(len(captures)))
 
 
-def _may_move(v: Value | None) -> bool:
-    """True for a value that may depend on what is differentiated by."""
-    return v is not None and not isinstance(v, Constant) and tensor_type(v).dtype.is_float
+def _is_smooth(v: Value | None) -> bool:
+    """True for a value of real numbers."""
+    return v is not None and tensor_type(v).dtype.is_float
 
 
 def _or_zeros(dx: Value | None, x: Value) -> Value:
@@ -91,7 +91,7 @@ def _closed(name: str, inputs: Sequence[Input], outputs: Sequence[Value]) -> Gra
     return Graph.of(name, new, inlined(Graph.of(name, inputs, outputs), given))
 
 
-def loop_gradient(op: Loop, y: Node, dy: Dy) -> Grads:
+def loop_gradient(op: Loop, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> Grads:
     """A loop over the runs from the last to the first; see `Backwards`.
 
     Of a loop that may end early and has at most n runs, n a constant, the runs after the end keep
@@ -99,11 +99,11 @@ def loop_gradient(op: Loop, y: Node, dy: Dy) -> Grads:
     """
     dys = dy if isinstance(dy, tuple) else (dy,)
     if op.trips is not None:
-        return None, None, *Backwards.of(y, op, dys).gradients()
+        return None, None, *Backwards.of(y, op, dys, wanted[2:]).gradients()
     counted, alive = _counted(op, y)
     assert isinstance(counted.op, Loop)
-    grads = Backwards.of(counted, counted.op, (*[None] * alive, *dys)).gradients()
-    return None, None, *grads[alive:]
+    dys, wanted = (*[None] * alive, *dys), [*[False] * alive, *wanted[2:]]
+    return None, None, *Backwards.of(counted, counted.op, dys, wanted).gradients()[alive:]
 
 
 RULES.update({"if_": if_gradient, "loop": loop_gradient})
@@ -159,12 +159,12 @@ class Backwards:
     grads: dict[Input, Value]  # of inputs of the body, in values of the body and seeds
 
     @staticmethod
-    def of(y: Node, op: Loop, dys: tuple[Value | None, ...]) -> Backwards:
+    def of(y: Node, op: Loop, dys: tuple[Value | None, ...], wanted: Sequence[bool]) -> Backwards:
         """Find which states matter: those with a dy, and all that these depend on."""
         body, carried = op.body, op.carried
         outputs = body.outputs[1:]
         seeds = [None if d is None else _input("d", o) for o, d in zip(outputs, dys, strict=True)]
-        wrt = _wrt(op, y)
+        wrt = _wrt(op, wanted)
         while True:
             found = backward(body.nodes, outputs, seeds, wrt)
             grads = {x: dx for x, dx in zip(wrt, found, strict=True) if dx is not None}
@@ -238,13 +238,10 @@ class Backwards:
         return [results[numbers[v]] for v in kept]
 
 
-def _wrt(op: Loop, y: Node) -> list[Input]:
-    """Inputs of the body by which it is differentiated: all states, and what may move."""
-    pairs = enumerate(zip(op.body.inputs[2:], y.inputs[2:], strict=True))
-    return [
-        x for n, (x, outside) in pairs
-        if x.type.dtype.is_float and (n < op.carried or _may_move(outside))
-    ]  # fmt: skip
+def _wrt(op: Loop, wanted: Sequence[bool]) -> list[Input]:
+    """Inputs of the body by which it is differentiated: all states, and what is asked for."""
+    inputs = enumerate(op.body.inputs[2:])
+    return [x for n, x in inputs if _is_smooth(x) and (n < op.carried or wanted[n])]
 
 
 def kept_values(op: Loop, outputs: Sequence[Value]) -> list[Value]:

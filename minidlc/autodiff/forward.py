@@ -81,7 +81,8 @@ def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
     asked = [u for u in us if u is not None]
     if not asked:
         return None
-    grads = local_gradient(y, tuple(us) if isinstance(y.type, TupleType) else asked[0])
+    dy = tuple(us) if isinstance(y.type, TupleType) else asked[0]
+    grads = local_gradient(y, dy, [dx is not None for dx in dxs])
     used = [(g, dx) for g, dx in zip(grads, dxs, strict=True) if g is not None and dx is not None]
     made: dict[Node, None] = {}
     for g, _ in used:

@@ -162,6 +162,14 @@ def test_constants_get_no_gradient_and_cost_nothing() -> None:
     assert backward.carried == 1  # dx, and no sum for w
 
 
+def test_a_loop_computes_only_the_gradients_that_are_asked_for() -> None:
+    backward = loops_in(mc.grad(rnn(3), ["u"]))[-1]
+    assert backward.carried == 2  # dh, and the sum for u
+    assert len(backward.body.outputs) == 3  # with c: no row of dxs
+    forward, tangents = loops_in(mc.jvp(rnn(3)))
+    assert (forward.trips, tangents.trips) == (3, 3)
+
+
 def test_a_state_that_the_loss_does_not_see_is_not_differentiated() -> None:
     x, seen, bits = Input("x", f64[3]), Input("s", f64[3]), Input("b", f64[3])
     rounded = apply("bit_cast", apply("bit_cast", bits, to="i64"), to="f64")  # has no gradient
@@ -325,32 +333,6 @@ def lstm(steps: int, element: mc.DType = f32) -> Graph:
 
 def test_a_scan_is_differentiated_through_its_loop() -> None:
     agrees(lstm(3, f64))
-
-
-def test_a_scan_of_an_onnx_model() -> None:
-    from minidlc.tests.frontend.helpers import model, node
-    from minidlc.tests.frontend.test_control_flow import graph
-
-    nodes = [
-        node("Mul", "s x", "p"), node("Tanh", "p", "s_out"), node("Identity", "s_out", "row")
-    ]  # fmt: skip
-    step = graph(nodes, "s x", "s_out row")
-    inputs = {"s": np.array([0.5, 0.7]), "x": np.array([[0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])}
-    scan = node("Scan", "s x", "t rows", body=step, num_scan_inputs=1)
-    g = mc.load_onnx(model([scan], inputs, "t rows"))
-    agrees(Graph.of("loss", g.inputs, [total(*g.outputs)]), inputs)
-
-
-def test_a_loop_of_an_onnx_model_that_may_end_early() -> None:
-    from minidlc.tests.frontend.helpers import model, node
-    from minidlc.tests.frontend.test_control_flow import graph, loop
-
-    nodes = [node("Mul", "x w", "y"), node("ReduceSum", "y", "s", keepdims=0)]
-    step = graph([*nodes, node("Less", "s bound", "go")], "i c x", "go y")
-    inputs = {"x": np.array([1.0, 1.5]), "w": np.array([1.7, 1.3]), "bound": np.array(20.0)}
-    known = {"n": np.array(9), "c": np.array(True)}
-    g = mc.load_onnx(model([loop(step, "n c x", "y")], inputs, "y", known))
-    agrees(Graph.of("loss", g.inputs, [total(*g.outputs)]), inputs)
 
 
 # --- machine code ---
