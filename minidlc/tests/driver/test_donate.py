@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minidlc as mc
+from minidlc.calling import output_names
 from minidlc.expr.types import Array, TensorType, bool_, f32, i64
 from minidlc.graph import Graph, Input, TupleType, Value, apply
 from minidlc.support.errors import CallError, OptionError
+from minidlc.tests.driver.test_random_control_flow import Maker
 from minidlc.tests.random_graphs import Case, cases
 
 pytestmark = [pytest.mark.llvm, pytest.mark.ch03]
@@ -190,6 +195,64 @@ def g(w: f32[4], v: f32[10], ids: i64[3]):
     np.testing.assert_allclose(w, np.exp(before), rtol=1e-6)
 
 
+def test_positions_that_depend_on_the_update() -> None:
+    """Their check comes behind it, so the new value waits until all checks are done."""
+    g = text("""
+def g(w: f32[3], v: f32[10]):
+    w_new: f32[3] = add(w, w)
+    ids: i64[3] = cast(w_new, to=i64)
+    rows: f32[3] = gather(v, ids, axis=0)
+    return w_new, rows""")
+    exe = mc.compile(g, donate={"w": "w_new"})
+    assert updates(exe) == ["input w updated by a copy at the end: positions are checked later"]
+    w, v = np.array([1, 2, 5], np.float32), some(f32[10])
+    with pytest.raises(CallError, match="position"):
+        exe(w, v)
+    np.testing.assert_array_equal(w, [1, 2, 5])
+    w[:] = 1, 2, 4
+    np.testing.assert_array_equal(exe(w, v)[1], v[[2, 4, 8]])
+    np.testing.assert_array_equal(w, [2, 4, 8])
+
+
+INTERRUPTED = """
+import os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+import numpy as np
+import minidlc as mc
+g = mc.parse('''
+def g(x: f32[1200, 1200], w: f32[64, 64], v: f32[1200, 1200], n: i64[()]):
+    one: i64[()] = const("one")
+    ones: f32[64, 64] = const("ones")
+    a: f32[1200, 1200] = matmul(x, x)
+    w_new: f32[64, 64] = add(w, ones)
+    b: f32[1200, 1200] = matmul(a, x)
+    c: f32[1200, 1200] = matmul(b, x)
+    v_new: f32[1200, 1200] = add(v, c)
+    n_new: i64[()] = add(n, one)
+    return w_new, v_new, n_new
+''', {"one": np.array(1), "ones": np.ones((64, 64), np.float32)})
+exe = mc.compile(g, donate={"w": "w_new", "v": "v_new", "n": "n_new"}, threads=1)
+x = np.zeros((1200, 1200), np.float32)
+w, v, n = np.zeros((64, 64), np.float32), x.copy(), np.array(0)
+for k in range(12):
+    threading.Timer(0.03 * (1 + k), os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        while True:
+            exe(x, w, v, n)
+    except KeyboardInterrupt:
+        assert (w == n).all(), (w, n)
+print("whole steps", n > 0)
+"""
+
+
+def test_an_interrupted_call_has_changed_all_or_nothing() -> None:
+    """Ctrl-C at twelve moments of a loop of calls: the counter counts what the weights saw."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "whole steps True\n", done.stderr
+
+
 def test_a_call_that_is_stopped_has_changed_all_or_nothing() -> None:
     """The stop word is looked at up to the first write over an input, never later."""
     g = text("""
@@ -343,6 +406,26 @@ def test_random_graphs_with_donated_inputs(case: Case, data: st.DataObject) -> N
     for i, mine, was in zip(case.graph.inputs, given, case.arrays, strict=True):
         if i.name not in donate:
             np.testing.assert_array_equal(mine, was)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_random_branches_and_loops_with_donated_inputs(seed: int) -> None:
+    """All values are of one type: outputs are inputs, views, results; inputs change places."""
+    g = Maker(seed).graph()
+    rng = np.random.default_rng(seed)
+    names = output_names(o.name for o in g.outputs)
+    free = [i.name for i in g.inputs[1:]]
+    donate = {free[n]: names[o] for n, o in enumerate(rng.permutation(3)[: 1 + seed % 3])}
+    for go in (True, False):
+        arrays = [np.array(go), *(some(i.type) for i in g.inputs[1:])]
+        wanted = mc.interpret(g, arrays)
+        given = [a.copy() for a in arrays]
+        got = mc.compile(g, donate=donate, opt_level=3 * go, threads=1)(*given)
+        by_name = dict(zip((i.name for i in g.inputs), given, strict=True))
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(a, b, 1e-5, 1e-5, err_msg=f"{donate}\n{g}")
+        assert all(got[names.index(y)] is by_name[x] for x, y in donate.items())
 
 
 def drawn_pairs(g: Graph, choose) -> dict[str, str]:
