@@ -155,10 +155,14 @@ def _none(op: Op, y: Node, dy: Dy) -> tuple[Value | None, ...]:
 def _by_parts(op: Op, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> tuple[Value | None, ...]:
     """Of an op that is made of others: the chain rule through these.
 
-    Stand-ins for the inputs tell apart two inputs that are one value.
+    Stand-ins for the inputs tell apart two inputs that are one value. Constants stay what they are:
+    they may say how often a loop runs.
     """
     dys = dy if isinstance(dy, tuple) else (dy,)
-    inputs = [None if v is None else _stand_in(v) for v in y.inputs]
+    inputs = [
+        v if v is None or (isinstance(v, Constant) and not asked) else _stand_in(v)
+        for v, asked in zip(y.inputs, wanted, strict=True)
+    ]
     seeds = [None if d is None else _stand_in(d) for d in dys]
     leaves = [v for v, asked in zip(inputs, wanted, strict=True) if v is not None and asked]
     results = _parts(op, inputs)

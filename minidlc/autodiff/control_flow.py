@@ -49,7 +49,8 @@ def if_gradient(op: If, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> Grads:
     """
     dys = dy if isinstance(dy, tuple) else (dy,)
     condition, *captures = y.inputs
-    seeds = [None if d is None else _input("d", d) for d in dys]
+    results = op.then_branch.outputs
+    seeds = [None if d is None else _input("d", o) for o, d in zip(results, dys, strict=True)]
     asked = [k for k, v in enumerate(captures) if wanted[k + 1] and _is_smooth(v)]
     found: list[list[Value | None]] = []
     for branch in (op.then_branch, op.else_branch):
@@ -66,8 +67,8 @@ def if_gradient(op: If, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> Grads:
         bodies.append(_closed(f"{branch.name}_gradient", inputs, outputs))
     given = (*captures, *(d for d in dys if d is not None))
     node = apply("if_", condition, *given, then_branch=bodies[0], else_branch=bodies[1])
-    results = dict(zip(moved, results_of(node), strict=True))
-    return None, *(results.get(k) for k in range(len(captures)))
+    dxs = dict(zip(moved, results_of(node), strict=True))
+    return None, *(dxs.get(k) for k in range(len(captures)))
 
 
 def _is_smooth(v: Value | None) -> bool:
