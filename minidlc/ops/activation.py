@@ -237,9 +237,13 @@ class Gelu(Unary):
         return x * kind(0.5) * (1 + FUNCTIONS["erf"].numpy(x * kind(math.sqrt(0.5))))
 
     def gradient(self, y: Node, dy: Value) -> Grads:
-        """With y = x * p(x) it is p(x) + x * p'(x), where p is the formula's other factor."""
+        """With y = x * p(x) it is p(x) + x * p'(x), where p is the formula's other factor.
+
+        Beyond 40 p is 0 or 1 in every type; x is kept within, where its powers do not overflow.
+        """
 
         def rule(dy: Value, x: Value, _y: Value) -> Value:
+            x = apply("clip", x, min=-40.0, max=40.0)
             if self.approximate == "tanh":
                 scale, cubic = math.sqrt(2 / math.pi), 0.044715
                 t = apply("tanh", (x + x * x * x * cubic) * scale)
