@@ -261,8 +261,8 @@ print("two steps, at 0.3:", round(gradient(y, [x])[0], 6))
 
 # %% [markdown]
 # Thirty lines, and this is **reverse mode** of **automatic differentiation**, 自动微分, known in
-# machine learning as backpropagation. (S. Linnainmaa described it in 1970; B. Speelpenning built the
-# first compiler for it in 1980.) No formula was written and no h was chosen.
+# machine learning as backpropagation. (S. Linnainmaa described it in 1970; B. Speelpenning wrote a
+# compiler that does it in 1980.) No formula was written and no h was chosen.
 #
 # Side by side, two steps and more. The tape's column counts the numbers made on the way there and
 # two operations for each local derivative on the way back.
