@@ -7,9 +7,9 @@
 A rule `gradient(self, y, dy)` stands in the class of its op. `y` is the node, its inputs are
 `y.inputs`; `dy` says how much the loss changes with each element of y. It returns one value of the
 input's type for each input, None where the result does not depend on it smoothly (then 0 flows).
-For an op with several results `dy` is a tuple, None for a result that the loss does not read. A rule
-is linear in dy, and made of ops that have gradients: forward mode and second derivatives need no
-rules of their own.
+For an op with several results `dy` is a tuple, None for a result that the loss does not read.
+A rule is linear in dy, and made of ops that have gradients: so forward mode and second derivatives
+need no rules of their own.
 
 At a kink a rule gives one of the slopes that there are: relu, clip, abs and norms 0, of equal
 elements in max each an even share, in maximum(a, b) half. Jumps (round, sign) count as flat.
