@@ -29,6 +29,8 @@ from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, pad_array, padded, plain_fields, spatial_names
 from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
 
+BORDER = 1.5  # times as many products as windows ask for, at most, with a border of zeros
+
 
 @register_op
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class ConvWeightGradient(Op):
     """
 
     pattern = Pattern.OUT_FUSABLE
-    schedule = "pool"
+    schedule = "conv_weight"
     kernel_shape: tuple[int, ...]
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
@@ -147,15 +149,39 @@ def bias_gradient(dy: Value, bias: Sequence[Value | None]) -> Grads:
 def input_gradient(x: Value, w: Value, dy: Value, window: Window, group: int) -> Value:
     """How the loss changes with the input of conv(x, w), given how it changes with the result.
 
-    Pixel i of x is read through tap k by the window at h where s*h + d*k - p = i. That is where the
-    transposed convolution of dy paints; behind what it reaches, `output_padding`, x was not read.
+    Pixel i of x is read through tap k by the window at h where s*h + d*k - p = i: dx[i] is the sum
+    of w[k] * dy[h]. With s = 1 that is a convolution of dy with the taps in reverse. In general it
+    is a transposed one, which multiplies by no border: it is also taken where that would be large.
     """
-    axes = zip(
-        tensor_type(x).dims[2:], tensor_type(dy).dims[2:], window.strides, window.extents,
-        window.pads[: window.rank], window.pads[window.rank :], strict=True,
+    axes = list(
+        zip(
+            tensor_type(x).dims[2:], tensor_type(dy).dims[2:], window.strides, window.extents,
+            window.pads[: window.rank], window.pads[window.rank :], strict=True,
+        )
     )  # fmt: skip
+    begins = tuple(e - 1 - begin for _, _, _, e, begin, _ in axes)
+    ends = tuple(e - 1 - end for _, _, _, e, _, end in axes)
+    small = math.prod(n for n, *_ in axes) <= BORDER * math.prod(m for _, m, *_ in axes)
+    if max(window.strides) == 1 and min(*begins, *ends) >= 0 and small:
+        fields = {"pads": (*begins, *ends), "dilations": window.dilations, "group": group}
+        return apply("conv", dy, reversed_taps(w, group), **fields)
     rest = tuple(n - (s * (m - 1) + e - begin - end) for n, m, s, e, begin, end in axes)
     return apply(
         "conv_transpose", dy, w, strides=window.strides, pads=window.pads,
         dilations=window.dilations, group=group, output_padding=rest,
     )  # fmt: skip
+
+
+def reversed_taps(w: Value, group: int) -> Value:
+    """w[o, c, k] as [c, o, K - 1 - k] for each group: inputs and outputs change places."""
+    outputs, channels, *kernel = tensor_type(w).dims
+    taps = tuple(range(2, 2 + len(kernel)))
+    turned = tuple(axis for axis, size in zip(taps, kernel, strict=True) if size > 1)
+    if turned:
+        last, before = (-1,) * len(turned), (-(2**31),) * len(turned)
+        w = apply("slice", w, starts=last, ends=before, axes=turned, steps=last)
+    if group > 1:
+        w = apply("reshape", w, shape=(group, outputs // group, channels, *kernel))
+        w = apply("transpose", w, perm=(0, 2, 1, *(axis + 1 for axis in taps)))
+        return apply("reshape", w, shape=(group * channels, outputs // group, *kernel))
+    return apply("transpose", w, perm=(1, 0, *taps))

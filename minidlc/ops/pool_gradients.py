@@ -134,6 +134,8 @@ class MaxPoolGradient(Maxima):
     ties[v] counts the elements that are the maximum of v.
     """
 
+    schedule = "pool_gradient"
+
     def type_rule(self, x: TensorType, y: TensorType, dy: TensorType) -> TensorType:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.pooled(x, y)
         if dy != y:
@@ -253,6 +255,7 @@ class SpreadWindows(Pool):
     the window alone. `size` is that of the spatial axes of the result.
     """
 
+    schedule = "pool_gradient"
     size: tuple[int, ...] = ()
 
     def type_rule(self, dy: TensorType) -> TensorType:  # pyright: ignore[reportIncompatibleMethodOverride]

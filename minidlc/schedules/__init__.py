@@ -17,6 +17,7 @@ from typing import TypeAlias
 from minidlc.schedules.conv import has_lines, one_a_cycle, row_cost, schedule_conv, schedule_pool
 from minidlc.schedules.conv_channels import CHANNELS
 from minidlc.schedules.conv_direct import DIRECT
+from minidlc.schedules.conv_weight import WEIGHTS
 from minidlc.schedules.depthwise import DEPTHWISE, POOL
 from minidlc.schedules.gemm import GEMM
 from minidlc.schedules.gemm_deep import DEEP
@@ -25,6 +26,7 @@ from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Implementation, Knobs, choose, ranked
 from minidlc.schedules.injective import schedule_injective
 from minidlc.schedules.layernorm import NORM
+from minidlc.schedules.pool_gradient import SPREAD
 from minidlc.schedules.rows import REDUCTION
 from minidlc.schedules.softmax import SOFTMAX
 from minidlc.schedules.transpose import TRANSPOSE
@@ -57,6 +59,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     CHANNELS,
     Implementation("conv", "conv", _without_knobs(schedule_conv), applies=has_lines, cost=row_cost),
     DIRECT,
+    *WEIGHTS,
     Implementation("conv_nchwc", "conv_nchwc", _without_knobs(schedule_conv), cost=one_a_cycle),
     DEPTHWISE,
     Implementation(
@@ -64,6 +67,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     ),
     POOL,
     Implementation("pool", "pool", _without_knobs(schedule_pool), cost=one_a_cycle),
+    SPREAD,
     *REDUCTION,
     *SOFTMAX,
     *NORM,
