@@ -10,7 +10,7 @@
 # At the end a step is one call that makes one number. It has an optimiser of yours inside, it trains in
 # f16, and you have met the bug that every user of such steps meets once.
 #
-# *Time: 35 minutes. You need: lessons 01 and 03 of this chapter; gradient descent.*
+# *Time: 30 minutes. You need: lessons 01 and 03 of this chapter; gradient descent.*
 
 # %%
 from dataclasses import replace
@@ -267,6 +267,7 @@ def right(step):
     return int(((found > 0) == (test_sides > 0)).sum())
 
 
+# %%
 before, after = train(mine, epochs=200)
 adam = mc.compile_train_step(loss_graph, start(), optimizer=mc.train.adam(1e-2), threads=1)
 train(adam, epochs=200)
