@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from minidlc.graph import Graph, Input, Node, OpKind, Value, bodies, result_types
+from minidlc.graph import Graph, Input, Node, OpKind, Pattern, Value, bodies, result_types
 from minidlc.graph.inline import nodes_made
 from minidlc.lower.positions import checks_of
 from minidlc.lower.sharing import Sharing, Slot
@@ -74,15 +74,16 @@ def _checked(graph: Graph) -> set[Node]:
 def updates_early(graph: Graph, donated: Mapping[int, int]) -> Graph:
     """The graph in an order in which each update runs when nobody needs the old value any more.
 
-    It runs where it stands, or behind the last other reader; or as soon as it can, with what it
-    alone needs, if less is alive then at the worst moment: gradients die with the update that reads
-    them. Other nodes keep their order.
+    It runs where it stands, or behind the last other reader; or as soon as it can, or only when a
+    turned copy of the old value is read too, and with it what it alone needs: the order in which
+    least is alive at the worst moment. Other nodes keep their order.
     """
     makers = _makers(graph, donated)
     if not makers:
         return graph
-    given, early = (_Order(graph, makers).found(early=e) for e in (False, True))
-    nodes = min(given, early, key=lambda nodes: _peak(replace(graph, nodes=nodes)))
+    orders = (_Order(graph, makers, patient) for patient in (False, True))
+    tried = [order.found(early=early) for order in orders for early in (False, True)]
+    nodes = min(tried, key=lambda nodes: _peak(replace(graph, nodes=nodes)))
     return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
 
 
@@ -118,24 +119,29 @@ def _makers(graph: Graph, donated: Mapping[int, int]) -> dict[Node, set[Input]]:
 class _Order:
     """The nodes in order; each update waits for the readers of what it overwrites."""
 
-    def __init__(self, graph: Graph, makers: Mapping[Node, set[Input]]) -> None:
+    def __init__(self, graph: Graph, makers: Mapping[Node, set[Input]], patient: bool) -> None:
         self._graph = graph
         self._makers = makers
         self._own = _needed_by_updates(graph, makers)
-        self._placed: dict[Node, None] = {}
+        self._late = {*makers, *_views_of(graph, makers), *(self._own if patient else ())}
         checked, readers = _checked(graph), _readers(graph)
         self._awaited: dict[Node, set[Node]] = {}
         for maker, inputs in makers.items():
-            others = (readers.get((x, 0), set()) for x in inputs)
-            self._awaited[maker] = checked.union(self._below(maker), *others) - {maker}
+            others = {n for x in inputs for n in readers.get((x, 0), ())}
+            if patient:
+                turned = [n for n in others if n.op.pattern is Pattern.INJECTIVE]
+                behind = {r for n in turned for r in readers.get((n, 0), ())}
+                others |= behind - {maker} - self._own - makers.keys()
+            self._awaited[maker] = checked.union(self._below(maker), others) - {maker}
 
     def found(self, *, early: bool) -> tuple[Node, ...]:
         """All nodes, inputs before readers; updates may come before their place if `early`."""
+        self._placed: dict[Node, None] = {}
         reached = set(self._makers) if early else set[Node]()
         self._ready_updates(reached)
         for node in self._graph.nodes:
             reached.add(node)
-            if node not in self._makers:
+            if node not in self._late:
                 self._place([node])
             self._ready_updates(reached)
         self._place(self._graph.nodes)  # updates whose old value is needed after the new one
@@ -161,6 +167,13 @@ class _Order:
     def _place(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self._placed |= dict.fromkeys(nodes_made(node, self._placed))
+
+
+def _views_of(graph: Graph, makers: Collection[Node]) -> set[Node]:
+    """The nodes that only name what an update has made, such as one of its results."""
+    sharing = Sharing.of(graph, ())
+    free = (n for n in graph.nodes if sharing.is_free(n))
+    return {n for n in free if sharing.root(n)[0][0] in makers}
 
 
 def _readers(graph: Graph) -> dict[Slot, set[Node]]:

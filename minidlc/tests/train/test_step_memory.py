@@ -8,6 +8,7 @@ import pytest
 import minidlc as mc
 from minidlc.expr.types import Array, f32, i64
 from minidlc.graph import Graph
+from minidlc.transform.dataflow.reorder import Costs
 
 pytestmark = [pytest.mark.llvm, pytest.mark.ch03]
 
@@ -96,3 +97,19 @@ def test_adam_needs_no_arena_for_what_it_writes() -> None:
     largest = 4 * max(map(np.prod, shapes))  # Adam reads the gradient twice, so it must lie there
     assert arenas[1].arena_bytes <= arenas[0].arena_bytes + largest + 1024
     assert len(arenas[1].updates) == 3 * len(shapes) + 1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("model", [mlp, cnn])
+def test_no_order_of_the_nodes_needs_much_less(model, optimizer: str) -> None:
+    """Some node reads and writes so many bytes that every order has them alive at once."""
+    g, shapes = model()
+    step = mc.compile_train_step(
+        g, parameters(g, shapes), optimizer=getattr(mc.train, optimizer)(0.01), threads=1
+    )
+    costs = Costs.of(step.executable.program.graph)
+    bound = max(
+        made + sum(costs.nbytes[r] for r in read)
+        for made, read in zip(costs.nbytes, costs.roots, strict=True)
+    )
+    assert costs.peak(range(len(costs.needs))) <= 1.10 * bound
