@@ -22,6 +22,7 @@ from minidlc.expr.index import Var
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.injective import keep_at
+from minidlc.schedules.pixels import share_copies
 from minidlc.schedules.tiles import (
     accumulator,
     channel_tile,
@@ -88,6 +89,7 @@ def _window(sch: Schedule, group: Group, target: Target, tile: int) -> None:
     last, anchor = group.last, group.anchor
     assert anchor is not None
     kept = inline_around(sch, group, target)
+    share_copies(sch, group)
     sums = accumulator(sch, group)
     lanes, vectors = target.lanes(last.dtype.bits), _row_vectors(group, target)
     batch, channel, *lines, column = last.axes
