@@ -22,7 +22,7 @@ from minidlc.graph.op import Example, register_op
 from minidlc.ops import rules, samples
 from minidlc.ops.composing import cast_to, in_wide, narrowed
 from minidlc.ops.elementwise import Elementwise, Unary, to
-from minidlc.ops.gradients import Grads, given, summed_to, where_true
+from minidlc.ops.gradients import Grads, constant, given, summed_to, where_true
 from minidlc.ops.rules import Values
 
 
@@ -214,13 +214,14 @@ class Pow(Elementwise):
 
 def _slope_of_power(a: Value, b: Value) -> Value:
     """b * a ** (b - 1), and 0 where b is 0."""
-    exponent = in_wide(b) if tensor_type(b).dtype.is_float else b
-    factor = cast_to(exponent, tensor_type(a).dtype)
+    real = tensor_type(b).dtype.is_float
     if isinstance(b, Constant) and b.array.all():
-        return factor * apply("pow", a, exponent - 1)
+        lower = constant(b.array.astype(np.float64) - 1, a) if real else b.array - 1
+        return constant(b.array, a) * apply("pow", a, lower)
+    exponent = in_wide(b) if real else b
     nothing = apply("equal", exponent, 0)
     power = apply("pow", a, apply("where", nothing, 1, exponent - 1))
-    return apply("where", nothing, 0.0, factor * power)
+    return apply("where", nothing, 0.0, cast_to(exponent, tensor_type(a).dtype) * power)
 
 
 def _holding_exponent(base: DType, exponent: DType) -> DType:
