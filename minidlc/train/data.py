@@ -50,7 +50,8 @@ class Dataset:
     def map(self, function: Callable[..., Any], *, seed: int | None = None) -> Dataset:
         """Apply `function` to each element; with a seed it is called as `function(element, rng)`.
 
-        `rng` is a `numpy.random.Generator` made from the seed, the epoch and the record's index.
+        `rng` is a `numpy.random.Generator` made from the seed, the epoch and the record's index;
+        two maps with one seed draw the same numbers.
         Several workers call the function at the same time. What it raises becomes a TrainError
         (MDLC1271) with the index and the line.
         """

@@ -120,7 +120,7 @@ class Shuffle(Stage):
         known = tuple(self._last)
         if known and known[0][0] == epoch:
             return known[0][1]
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.below))
+        order = generator(self.seed, epoch).permutation(len(self.below))
         self._last[:] = [(epoch, order)]  # two threads may both make it: it is the same one
         return order
 
@@ -154,7 +154,7 @@ class Map(Stage):
         try:
             if self.seed is None:
                 return self.function(element)
-            return self.function(element, np.random.default_rng((self.seed, epoch, index)))
+            return self.function(element, generator(self.seed, epoch, index))
         except Exception as e:
             text = f"map: {self._name} failed on record {index}: {type(e).__name__}: {e}"
             line = _line_of(self.function, e.__traceback__)
@@ -192,6 +192,11 @@ class Batch(Stage):
 
     def __str__(self) -> str:
         return f"{self.below} > batch({self.size}{', drop_last' if self.drop_last else ''})"
+
+
+def generator(seed: int, *place: int) -> np.random.Generator:
+    """Random numbers for one place, independent of those for all others (NumPy's SeedSequence)."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=place))
 
 
 def stacked(elements: Sequence[Any], numbers: Sequence[int]) -> Any:

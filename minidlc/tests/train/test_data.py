@@ -21,6 +21,7 @@ from minidlc.support.errors import CompileError, TrainError
 from minidlc.train.data import Dataset, dataset, windows
 from minidlc.train.loading import can_fork
 from minidlc.train.records import Records, RecordWriter
+from minidlc.train.stages import generator
 
 pytestmark = pytest.mark.ch03
 
@@ -84,6 +85,13 @@ def test_augmentation_belongs_to_the_record_not_to_its_place() -> None:
         np.testing.assert_array_equal(record["x"], by_index[n])
     assert plain.at(0, 4)["x"].tobytes() != plain.at(1, 4)["x"].tobytes()
     assert plain.at(0, 4)["x"].tobytes() != (plain.at(0, 5)["x"] - X[5] + X[4]).tobytes()
+
+
+def test_every_place_has_random_numbers_of_its_own() -> None:
+    """Also place (3,) and (3, 0), which a plain list of seeds would take for one."""
+    places = [(), (3,), (3, 0), (0, 3), (3, 1), (4,)]
+    draws = [generator(seed, *place).integers(1 << 60) for place in places for seed in (5, 6)]
+    assert len(set(draws)) == len(draws)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
