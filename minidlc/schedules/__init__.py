@@ -18,6 +18,7 @@ from minidlc.schedules.conv import has_lines, one_a_cycle, row_cost, schedule_co
 from minidlc.schedules.conv_channels import CHANNELS
 from minidlc.schedules.conv_direct import DIRECT
 from minidlc.schedules.conv_weight import WEIGHTS
+from minidlc.schedules.conv_weight_channels import CHANNELS as WEIGHT_CHANNELS
 from minidlc.schedules.depthwise import DEPTHWISE, POOL
 from minidlc.schedules.gemm import GEMM
 from minidlc.schedules.gemm_deep import DEEP
@@ -60,6 +61,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("conv", "conv", _without_knobs(schedule_conv), applies=has_lines, cost=row_cost),
     DIRECT,
     *WEIGHTS,
+    WEIGHT_CHANNELS,
     Implementation("conv_nchwc", "conv_nchwc", _without_knobs(schedule_conv), cost=one_a_cycle),
     DEPTHWISE,
     Implementation(

@@ -204,12 +204,13 @@ def _lanes(width: int, widest: int) -> int:
 
     More than eight count twice: they are two registers, or one that takes as long as two.
     """
+    return min(range(1, widest + 1), key=lambda lanes: (_row(width, lanes), -lanes))
 
-    def cost(lanes: int) -> tuple[float, int]:
-        vectors, tested = -(-width // lanes), width % lanes != 0
-        return vectors * -(-lanes // 8) * (TESTED if tested else 1), -lanes
 
-    return min(range(1, widest + 1), key=cost)
+def _row(width: int, lanes: int) -> float:
+    """Multiply-adds of eight lanes, or fewer, for a row."""
+    tested = width % lanes != 0
+    return -(-width // lanes) * -(-lanes // 8) * (TESTED if tested else 1)
 
 
 def knobs(group: Group, target: Target) -> Space:
@@ -218,11 +219,11 @@ def knobs(group: Group, target: Target) -> Space:
     channels, *taps = parts.shape[1:-1]
     vectors = -(-parts.shape[-1] // target.lanes(parts.dtype.bits))
     room = target.registers // vectors - 1
-    each = _outputs_of_a_group(parts)
+    each = outputs_of_a_group(parts)
     column = largest_divisor(taps[-1], max(1, room // 3))
     rows = taps[-2] if each == 1 and len(taps) > 1 and taps[-2] * column * 2 <= room else 1
     found = {
-        (o, c): _loads(o, c * rows * column)
+        (o, c): loads_each(o, c * rows * column)
         for o in range(1, each + 1)
         for c in range(1, channels + 1)
         if each % o == 0 and channels % c == 0 and (o + 1) * c * rows * column <= room
@@ -231,13 +232,13 @@ def knobs(group: Group, target: Target) -> Space:
     return {"outputs": (o,), "channels": (c,), "rows": (rows,), "taps": (column,)}
 
 
-def _loads(outputs: int, taps: int) -> float:
+def loads_each(outputs: int, taps: int) -> float:
     """Loads for a multiply-add; more where sums are so few that each waits for the one before."""
     sums = outputs * taps
     return (outputs + taps) / sums * max(1.0, LATENCY / sums)
 
 
-def _outputs_of_a_group(parts: Tensor) -> int:
+def outputs_of_a_group(parts: Tensor) -> int:
     """How many neighbouring outputs read the same channels of x."""
     assert parts.body is not None
     output = Var(parts.axes[0])
@@ -268,6 +269,15 @@ def _in_order(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None
     schedule_pool(sch, group, target)
 
 
+def _cost(group: Group, widest: int) -> float:
+    """Cycles of the multiply-adds, two a cycle: lanes that a row leaves empty take as long."""
+    anchor = with_flat_reductions(group).anchor
+    assert anchor is not None
+    assert isinstance(anchor.body, Reduce)
+    width = anchor.body.axes[-1][1]
+    return work(anchor) / width * _row(width, _lanes(width, widest)) / 2
+
+
 def _implementation(widest: int) -> Implementation:
     """For machines whose vectors have so many lanes."""
 
@@ -282,6 +292,7 @@ def _implementation(widest: int) -> Implementation:
         schedule_weights,
         applies=applies,
         knobs=knobs,
+        cost=lambda group, target: _cost(group, widest),
         compute=partial(in_lanes, widest=widest),
     )
 
