@@ -227,10 +227,12 @@ class Mean(Reduction):
         return int(np.prod([shape[a] for a in axes], dtype=np.int64))
 
     def gradient(self, y: Node, dy: Value) -> Grads:
-        (x,) = given(y)
-        axes = rules.axes(self, self.axes, tensor_type(x).rank)
-        each = dy / max(1, self._count(tensor_type(x).dims))  # of nothing it is never read
-        return (spread(each, x, axes, self.keepdims),)
+        def rule(dy: Value, x: Value, _y: Value) -> Value:
+            axes = rules.axes(self, self.axes, tensor_type(x).rank)
+            each = dy / max(1, self._count(tensor_type(x).dims))  # of nothing it is never read
+            return spread(each, x, axes, self.keepdims)
+
+        return chained(y, dy, rule)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
