@@ -13,11 +13,15 @@ again. Treated in course chapter 05_backend_opt.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from minidlc.expr.evaluate import substitute
+from minidlc.expr.index import Index, Var
 from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Param, Stmt, Store, values, walk
 from minidlc.loop.regions import loads
+
+_LONG = 256  # runs of loops that inner extents depend on: blocks of tails are fewer
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ def in_place(fn: LoopFunction) -> dict[str, tuple[str, ...]]:
     stores as there are elements means that each is stored once: nobody sees a value half done. A
     result that is read back, by a statement behind its store, is read as it was stored.
     """
-    sites, tested = list(_sites(fn.body, 1)), set(_tested(fn.body))
+    sites, tested = list(_sites(fn.body, ())), set(_tested(fn.body))
     written = {site.store.buffer for site in sites}
     found: dict[str, tuple[str, ...]] = {}
     for result in fn.params:
@@ -70,21 +74,41 @@ def _only_before(x: str, y: str, sites: list[_Site]) -> bool:
     return seen
 
 
-def _sites(s: Stmt, times: int | None) -> Iterator[_Site]:
-    """Every store; under a test or in a loop whose extent varies nobody knows how often it runs."""
+def _sites(s: Stmt, loops: tuple[For, ...] | None) -> Iterator[_Site]:
+    """Every store; how often one under a test runs nobody knows."""
     match s:
         case Store():
-            yield _Site(s, times)
-        case For(extent=extent, body=body):
-            known = times is not None and extent.is_const
-            yield from _sites(body, times * extent.const if known and times is not None else None)
+            yield _Site(s, None if loops is None else _times(loops, {}, _LONG))
+        case For(body=body):
+            yield from _sites(body, None if loops is None else (*loops, s))
         case Alloc(body=body):
-            yield from _sites(body, times)
+            yield from _sites(body, loops)
         case If(body=body):
             yield from _sites(body, None)
         case Block(stmts):
             for child in stmts:
-                yield from _sites(child, times)
+                yield from _sites(child, loops)
+
+
+def _times(loops: tuple[For, ...], at: Mapping[Var, Index], most: int) -> int | None:
+    """How often the body of nested loops runs: the last block of a split may be shorter.
+
+    Loops on which the extent of an inner one depends are gone through; None for over `most` runs.
+    """
+    if not loops:
+        return 1
+    head, *inner = loops
+    extent = substitute(head.extent, at)
+    if not extent.is_const:
+        return None
+    if not any(head.var in loop.extent.vars() for loop in inner):
+        each = _times(tuple(inner), at, most)
+        return None if each is None else max(0, extent.const) * each
+    if extent.const > most:
+        return None
+    left, runs = most // max(1, extent.const), range(extent.const)
+    times = [_times(tuple(inner), {**at, head.var: Index.of(n)}, left) for n in runs]
+    return None if None in times else sum(t for t in times if t is not None)
 
 
 def _tested(s: Stmt) -> Iterator[str]:

@@ -17,6 +17,7 @@ from minidlc.graph import Graph, Input, TupleType, Value, apply
 from minidlc.support.errors import CallError, OptionError
 from minidlc.tests.driver.test_random_control_flow import Maker
 from minidlc.tests.random_graphs import Case, cases
+from minidlc.transform import Fuse, Pipeline
 
 pytestmark = [pytest.mark.llvm, pytest.mark.ch03]
 
@@ -138,6 +139,36 @@ def test_updates_that_are_written_where_they_belong(case: str) -> None:
 def test_updates_that_must_wait_for_a_copy(case: str) -> None:
     exe = check(text(COPIED[case]), {"w": "w_new"})
     assert updates(exe)[0].startswith("input w updated by a copy at the end: ")
+
+
+ADAM = """
+def g(w: TYPE, x: f32[8, ROWS], y: f32[8, COLUMNS], m: TYPE, v: TYPE):
+    turned: f32[ROWS, 8] = transpose(x)
+    dw: TYPE = matmul(turned, y)
+    m_new: TYPE = add(m, dw)
+    square: TYPE = mul(dw, dw)
+    v_new: TYPE = add(v, square)
+    root: TYPE = sqrt(v_new)
+    q: TYPE = div(m_new, root)
+    w_new: TYPE = sub(w, q)
+    return w_new, m_new, v_new"""
+
+
+@pytest.mark.parametrize("style", ["tvm", "stitch"])
+@pytest.mark.parametrize("sizes", [(16, 64), (17, 33), (100, 10), (1, 1000), (1000, 1), (5, 7)])
+def test_three_updates_of_any_size_are_written_in_place(sizes: tuple[int, int], style: str) -> None:
+    """Blocks that do not divide the size, several results in one kernel: none needs a copy."""
+    rows, columns = map(str, sizes)
+    typed = ADAM.replace("TYPE", f"f32[{rows}, {columns}]")
+    g = text(typed.replace("ROWS", rows).replace("COLUMNS", columns))
+    pipeline = Pipeline.default(3).replace("fuse", Fuse(style=style))
+    donate = {name: f"{name}_new" for name in "wmv"}
+    arrays = [abs(some(i.type)) for i in g.inputs]
+    plain = mc.compile(g, pipeline=pipeline).run_dict(*arrays)
+    exe = mc.compile(g, donate=donate, pipeline=pipeline)
+    for name, got in exe.run_dict(*arrays).items():
+        np.testing.assert_array_equal(got, plain[name])
+    assert all(" updated in place by " in line for line in updates(exe)), updates(exe)
 
 
 def text(source: str) -> Graph:

@@ -132,6 +132,27 @@ for i in serial(0, 4):
     assert found(early, params) == {"m2": ("d",), "y": ("x",)}
 
 
+def test_the_last_block_of_a_split_is_shorter() -> None:
+    """Five elements in blocks of two; blocks of blocks; and blocks that overlap."""
+    params = "x: f32[5], y: f32[5]"
+    cut = """
+for o in serial(0, 3):
+    for v in vectorized(0, min(2, 5 - 2*o)):
+        y[2*o + v] = x[2*o + v] + 1.0"""
+    assert found(cut, params) == {"y": ("x",)}
+    shifted = """
+for o in serial(0, 3):
+    for v in vectorized(0, 2):
+        y[min(2*o, 3) + v] = x[min(2*o, 3) + v] + 1.0"""
+    assert found(shifted, params) == {}
+    nested = """
+for a in serial(0, 2):
+    for b in serial(0, min(2, 3 - 2*a)):
+        for c in serial(0, min(2, 5 - 4*a - 2*b)):
+            y[4*a + 2*b + c] = x[4*a + 2*b + c]"""
+    assert found(nested, params) == {"y": ("x",)}
+
+
 def some(rng: np.random.Generator, type: TensorType) -> np.ndarray:
     """Numbers of a type; integers may be positions, so they are small."""
     drawn = rng.standard_normal if type.dtype.is_float else lambda dims: rng.integers(0, 2, dims)
