@@ -98,8 +98,9 @@ class Div(Elementwise):
 
     def gradient(self, y: Node, dy: Value) -> Grads:
         a, b = given(y)
-        da = dy / b
-        return summed_to(da, a), summed_to(-da * y, b)
+        da = in_wide(dy) / in_wide(b)  # db may fit in f16 where this does not
+        db = -da * in_wide(y)
+        return narrowed(summed_to(da, a), a), narrowed(summed_to(db, b), b)
 
 
 @register_op
