@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from minidlc.viz import dot
 from minidlc.viz.boxes import Arrow, Chart, frames_around
+from minidlc.viz.clear import cleared
 from minidlc.viz.drawing import Point
 
 _GAP = 40  # about what Graphviz leaves between two boxes of a row
@@ -157,7 +158,8 @@ def _place(
         if name in used
     ]
     edges = [dot.Edge(a.tail, a.head, labels[a.label] if a.label else None) for a in arrows]
-    return Row(dot.layout(nodes, edges, clusters), arrows, entries, exits)
+    layout = cleared(dot.layout(nodes, edges, clusters), nodes, edges, clusters)
+    return Row(layout, arrows, entries, exits)
 
 
 def _row_arrows(

@@ -7,6 +7,7 @@ import random
 import numpy as np
 
 import minidlc.ops  # noqa: F401  registers the ops
+from minidlc.autodiff import value_and_grad
 from minidlc.expr.types import bool_, f32, i64
 from minidlc.graph import Constant, Graph, Input, Node, Value, apply, getitem
 
@@ -179,3 +180,16 @@ def in_a_loop(body: Graph, runs: int = 3) -> Graph:
     step = Graph.of(body.name, [i, go, value], [go, *body.outputs])
     node = apply("loop", None, None, x, body=step, carried=1, trips=runs)
     return Graph.of("looped", [x], [node])
+
+
+def gradient_of_a_layer() -> Graph:
+    x, w = Input("x", f32[4, 8]), Input("w", f32[8, 3])
+    h = apply("relu", apply("matmul", x, w))
+    return value_and_grad(Graph.of("layer", [x, w], [apply("sum", h, axes=(0, 1), keepdims=False)]))
+
+
+def gradient_of_where() -> Graph:
+    """Where x is below 1, x, else its root: arrows that Graphviz leads through a label."""
+    x = Input("x", f32[1])
+    h = apply("where", apply("less", x, 1), x, apply("sqrt", x))
+    return value_and_grad(Graph.of("f", [x], [apply("sum", h, axes=(0,), keepdims=False)]))

@@ -26,6 +26,8 @@ from minidlc.tests.viz.geometry import (
 )
 from minidlc.tests.viz.graphs import (
     branch,
+    gradient_of_a_layer,
+    gradient_of_where,
     in_a_loop,
     lenet,
     many_kinds,
@@ -44,6 +46,7 @@ from minidlc.viz.drawing import SMALLEST
 
 GRAPHS = {"lenet": lenet(), "resnet": resnet(3), "wide": wide(), "deep": resnet(20)}
 GRAPHS |= {"branch": branch(), "recurrent": recurrent(), "nested": nested()}
+GRAPHS |= {"branches of a gradient": gradient_of_where(), "gradient": gradient_of_a_layer()}
 GRAPHS |= {"long body": recurrent(8), "huge body": recurrent(30)}
 FUSED = {f"{name} fused": Pipeline.default().run(g)[0] for name, g in GRAPHS.items()}
 
@@ -313,12 +316,6 @@ def test_of_very_many_bodies_only_the_ops_are_drawn() -> None:
     assert [(b.title, b.detail, b.times) for b in chart.boxes if b.kind == "many"] == [
         ("2 ops", "if_, tanh", 40)
     ]
-
-
-def gradient_of_a_layer() -> Graph:
-    x, w = Input("x", f32[4, 8]), Input("w", f32[8, 3])
-    h = apply("relu", apply("matmul", x, w))
-    return value_and_grad(Graph.of("layer", [x, w], [apply("sum", h, axes=(0, 1), keepdims=False)]))
 
 
 def test_what_autodiff_made_is_marked_and_what_it_was_made_from_is_not() -> None:
