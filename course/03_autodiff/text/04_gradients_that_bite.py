@@ -157,7 +157,7 @@ print(bitten, "of", len(TWELVE), "are NaN")
 # of `sqrt`, and 0/0 at our point. Nothing in the graph says that this branch should not be looked at.
 
 # %%
-first = mc.trace(TWELVE[0][1], mc.f64[1])
+first = mc.trace(lambda x: mc.where(x < 1.0, x, mc.sqrt(x)), mc.f64[()])
 mc.viz.graph(
     mc.value_and_grad(first), title="where(x < 1, x, √x): the way back runs through both branches"
 )
