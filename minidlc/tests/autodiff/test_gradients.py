@@ -42,6 +42,7 @@ def test_gradient(name: str) -> None:
     checks.check_cases(cases.cases(op_class(name)), *checks.CHECKS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_second_derivative(name: str) -> None:
     """The gradient of the gradient is the difference of the gradient."""
@@ -57,6 +58,7 @@ def test_gradient_of_random_shapes(name: str) -> None:
     checks.check_cases((c for c in found if c), checks.check_gradient, checks.check_second)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({*NAMES} - {*cases.NOT_IN_F16}))
 def test_gradient_in_f16(name: str) -> None:
     found = cases.cases(op_class(name), jitter=True)
