@@ -11,8 +11,8 @@
 
 Importing this package also makes a notebook show a Graph or a Schedule as its picture.
 Reading order: drawing, theme, svg, raster, picture; opening, boxes, dot, clear, rows, paint,
-collapse, blocks, graph, difference; recognise, compare, union, changes; reasons, page, passes; nest,
-loops; memory; roofline; levels, where.
+collapse, blocks, graph, difference; recognise, compare, union, changes; reasons, page, passes;
+nest, loops; memory; roofline; levels, where.
 """
 
 from minidlc.viz.changes import changes
