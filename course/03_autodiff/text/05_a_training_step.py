@@ -193,10 +193,14 @@ lesson.table(rows, header=["loss times", "zeros", "zeros × 2⁸", "zeros × 2¹
 # A step small enough to be seen whole: one weight matrix, a squared error. What has no ∂ is the loss and
 # the update.
 
+
 # %%
-line = mc.trace(
-    lambda x, t, w: ((x @ w - t) * (x @ w - t)).sum(), mc.f32[8, 3], mc.f32[8, 1], mc.f32[3, 1]
-)
+def squared_error(x, t, w):
+    error = x @ w - t
+    return (error * error).sum()
+
+
+line = mc.trace(squared_error, mc.f32[8, 3], mc.f32[8, 1], mc.f32[3, 1])
 mc.viz.graph(step_of(line, ["w"]), title="one training step: forward, back, update")
 
 # %% [markdown]
