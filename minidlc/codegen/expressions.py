@@ -201,6 +201,10 @@ class Expressions:
 
 def under(positions: Positions, test: list[bool] | str, chunk: Chunk) -> Chunk:
     """The lanes of `chunk` where `test` holds as well."""
+    known = chunk.on()
+    if isinstance(test, list) and known is not None:
+        both = [holds and lane in known for lane, holds in enumerate(test)]
+        return chunk.masked(mask_text(both), tuple(n for n, on in enumerate(both) if on))
     mask = test if chunk.mask is None else positions.both(test, chunk.mask, chunk.width)
     return chunk.masked(mask_text(mask))
 

@@ -130,7 +130,8 @@ class Memory:
             return self._remembered(buffer, self.pointer(buffer, flat), chunk.width, mask)
         if buffer.scope is Scope.REGISTER:
             return self._from_registers(buffer, flat, chunk)
-        if safe and not overridden("vectorize") and (near := self._near(buffer, flat, chunk)):
+        near = None if overridden("vectorize") else self._near(buffer, flat, chunk, safe)
+        if near is not None:
             return near
         addresses = self._addresses(buffer, flat, chunk)
         return self._gather(buffer, addresses, chunk.width, chunk.mask)
@@ -152,16 +153,17 @@ class Memory:
             vector = Value(self.b.value(text), buffer.dtype, n)
         return vector
 
-    def _near(self, buffer: Buffer, flat: Index, chunk: Chunk) -> Value | None:
+    def _near(self, buffer: Buffer, flat: Index, chunk: Chunk, safe: bool) -> Value | None:
         """Lanes that lie near each other, every second element or each one twice, by shuffles.
 
         None where they are spread over more than a few vectors, or where that is not known. Loads
         cover what is from the first of them to the last, and nothing else.
         """
         found, n = self.positions.steps(flat, chunk), chunk.width
-        if found is None or not chunk.active:
+        on = tuple(range(chunk.active)) if safe else chunk.on()
+        if found is None or not on:
             return None
-        first, steps = found[0], found[1][: chunk.active]
+        first, steps = found[0], [found[1][lane] for lane in on]
         low, span = min(steps), max(steps) - min(steps) + 1
         if span > NEAR * n or steps == list(range(low, low + len(steps))):
             return None
@@ -169,8 +171,10 @@ class Memory:
         starts = [min(t * n, span - width) for t in range(-(-span // n))]
         places = [self.pointer(buffer, first + low + start) for start in starts]
         pieces = [self._remembered(buffer, place, width, None) for place in places]
-        lanes = [_place(step - low, starts, width) for step in steps]
-        return picked(self.b, pieces, lanes + [-1] * (n - len(lanes)))
+        lanes = [_place(steps[0] - low, starts, width)] * n  # lanes that are off: whatever is there
+        for lane, step in zip(on, steps, strict=True):
+            lanes[lane] = _place(step - low, starts, width)
+        return picked(self.b, pieces, lanes)
 
     def _register(self, buffer: Buffer, place: int, width: int) -> Value:
         return self._remembered(buffer, self.pointer(buffer, Index((), place)), width, None)

@@ -42,7 +42,8 @@ class Chunk:
     """The part of a vectorised loop emitted now: lane t is iteration `base + t` of `var`.
 
     `mask` names the lanes that are iterations (None: all `width` of them), as an LLVM value of type
-    <width x i1>. `guarded` says that `mask` holds a test of the program, so that no lane may be on.
+    <width x i1>. `guarded` says that `mask` holds a test of the program, so that no lane may be on;
+    `chosen` are the lanes that are, if that is known here.
     """
 
     var: Var
@@ -51,10 +52,15 @@ class Chunk:
     active: int
     mask: str | None = None
     guarded: bool = False
+    chosen: tuple[int, ...] | None = None
 
-    def masked(self, mask: str) -> Chunk:
+    def masked(self, mask: str, chosen: tuple[int, ...] | None = None) -> Chunk:
         """The same lanes under a test: `mask` already includes the old one."""
-        return replace(self, mask=mask, guarded=True)
+        return replace(self, mask=mask, guarded=True, chosen=chosen)
+
+    def on(self) -> tuple[int, ...] | None:
+        """The lanes that are on, None where that is decided when the code runs."""
+        return self.chosen if self.guarded else tuple(range(self.active)) or None
 
 
 class Values(Protocol):

@@ -76,3 +76,27 @@ def f(A: f32[20], C: f32[8]):
         C[i] = select(4 - i >= 0, A[4*i], 0.0)
 """
     check(source, host(vector_width=8))
+
+
+GUARDED = """
+def f(A: f32[40], C: f32[24]):
+    for i in vectorized(0, 24):
+        C[i] = select({test}, A[{place}], -1.0)
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("test", "place"),
+    [
+        ("i - 1 >= 0 and 20 - i >= 0", "(i - 1)//2"),
+        ("0 - i%2 >= 0", "i//2"),
+        ("0 - i%2 >= 0", "2*i - 7*(i//5)"),
+        ("i - 5 >= 0", "2*i - 10"),
+        ("18 - 2*i >= 0", "2*i + 3"),
+    ],
+)
+def test_lanes_that_a_test_of_positions_turns_off_are_not_read(test, place, width):
+    source = GUARDED.format(test=test, place=place)
+    check(source, host(vector_width=width))
+    assert "masked.gather" not in llvm(source)
