@@ -26,6 +26,7 @@ from minidlc.autodiff.numeric import numeric_gradient, step_errors
 from minidlc.graph.op import op_class
 from minidlc.loop.count import flops
 from minidlc.support.extension import counting
+from minidlc.support.locations import steps
 
 # %% [markdown]
 # ## Build it from nothing
@@ -720,11 +721,11 @@ lesson.ask(
     why="The cube root of 1.2e-7 is 4.9e-3.",
 )
 lesson.ask(
-    "4. The derivatives by `Parameter194` alone, the bias of the last layer: how many `conv` nodes "
-    "and the like has the way back, `conv_weight_gradient` and `conv_transpose`?",
+    "4. The derivatives by `Parameter194` alone, the bias of the last layer: how many convolutions "
+    "of any kind has the way back?",
     yours=None,
     truth=lambda: sum(
-        n.op.name in ("conv_weight_gradient", "conv_transpose")
+        "conv" in n.op.name and "gradient" in steps(n.loc)
         for n in mc.grad(loss, "Parameter194").nodes
     ),
     hint="How far back does the walk have to go?",
