@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-import minidlc.driver  # all points are declared from here on
+import minidlc.autodiff  # with the driver: all points are declared from here on
+import minidlc.driver
 from minidlc.codegen.lanes import lane_access
 from minidlc.codegen.llvm import emit
 from minidlc.expr import index
@@ -56,11 +57,18 @@ def traced():
     return mc.interpret(graph, [WANTED / 2])[0]
 
 
+def differentiated():
+    """Take the gradient of a weighted sum; the answer, which is the weights."""
+    graph = mc.trace(lambda x: (mc.relu(x) * WANTED).sum(), mc.f32[WANTED.shape])
+    return mc.interpret(mc.grad(graph), [np.ones_like(WANTED)])[0]
+
+
 # member of the family or the point itself → (the shipped stage as a function, what reaches it)
 ROWS = {
     "bounds": (index.bounds, compiled),
     "compute.relu": (Relu.compute, compiled),
     "emit": (emit, compiled),
+    "gradient.relu": (Relu.gradient, differentiated),
     "interpret": (mc.interpret, interpreted),
     "lower": (lower, compiled),
     "memory_plan": (greedy_by_size, compiled),
