@@ -27,7 +27,7 @@ from minidlc.ops import rules, samples
 from minidlc.ops.composing import in_wide, narrowed
 from minidlc.ops.conv_gradients import bias_gradient
 from minidlc.ops.elementwise import widened
-from minidlc.ops.gradients import Grads
+from minidlc.ops.gradients import Grads, given
 from minidlc.ops.rules import Values
 from minidlc.ops.windows import Window, plain, plain_fields, spatial_names
 from minidlc.te.tensor import Tensor, compute, reduce_axis, sum
@@ -270,6 +270,25 @@ class Paint(Op):
         names = spatial_names(rank)
         axes = ("n", "o", *(f"r{name}" for name in names), *names)
         return compute(self.type_rule(x.type).dims, body, self.name, axes=axes)
+
+    def gradient(self, y: Node, dy: Value) -> Grads:
+        """Each product looks up where it was painted; what lies outside the rounds is 0."""
+        (x,) = given(y)
+        shape, rank = tensor_type(x).dims, len(self.rounds)
+        window, first = self.window(shape), self.first or (0,) * rank
+        painted = _interleaved(dy, rank)
+        painted = apply("pad", painted, pads=(*[0] * (2 + rank), 0, 0, *[1] * rank))
+        for a, (s, d) in enumerate(zip(window.strides, window.dilations, strict=True)):
+            taps, pixels, end = (
+                np.arange(shape[2 + a]),
+                np.arange(shape[2 + rank + a]),
+                s * self.rounds[a],
+            )
+            place = d * taps[:, None] + s * (pixels - first[a])
+            inside = np.where((place >= 0) & (place < end), place, end)
+            painted = apply("gather", painted, inside, axis=2 + 2 * a)
+        order = (0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2))
+        return (apply("transpose", painted, perm=order),)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:

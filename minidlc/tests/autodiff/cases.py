@@ -57,7 +57,6 @@ POLES = ("div", "mod", "pow", "reciprocal")  # ops that divide by an input: it k
 # ops of real numbers that have no gradient, and why
 NO_GRADIENT = {
     "bit_cast": "bits read as another type are no function of numbers",
-    "paint": "the pass decompose makes it of conv_transpose, which has a gradient",
 }
 COUNTED = ("loop",)  # its gradient must know how often it runs: integers become constants
 IN_F32 = ("dequantize_linear",)  # f64 is not among the results that ONNX allows it
