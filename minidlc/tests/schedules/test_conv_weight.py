@@ -76,6 +76,14 @@ def test_other_elements(element):
     np.testing.assert_allclose(exe(*arrays)[0], want, rtol=2e-2 if element == "f16" else 1e-10)
 
 
+@pytest.mark.parametrize("rows", [12, 4])
+def test_an_update_in_the_same_kernel(rows):
+    inputs, dw = node((8, 8, rows, rows), 16, (3, 3), pads=(1,) * 4)
+    velocity = mc.Input("v", dw.type)
+    exe = agrees([*inputs, velocity], velocity * 0.9 + mc.tanh(dw), threads=2)
+    assert "schedule conv_weight" in str(exe.report())
+
+
 def test_strict_adds_up_in_the_order_of_the_plain_loops():
     inputs, dw = node((2, 3, 9, 9), 4, (3, 3), pads=(1,) * 4)
     exe = adds_up_in_order(inputs, dw)

@@ -9,7 +9,7 @@ import pytest
 
 import minidlc as mc
 from minidlc.graph import apply
-from minidlc.tests.schedules.blocked import AVX2, AVX512
+from minidlc.tests.schedules.blocked import AVX2, AVX512, adds_up_in_order
 
 pytestmark = [pytest.mark.llvm, pytest.mark.ch03]
 
@@ -66,6 +66,12 @@ def test_a_gradient_of_a_gradient():
     arrays = [rng.standard_normal(i.type.dims).astype(np.float32) for i in graph.inputs]
     want = mc.interpret(graph, arrays)[-1]
     np.testing.assert_allclose(mc.compile(graph)(*arrays)[-1], want, rtol=1e-4, atol=1e-5)
+
+
+def test_strict_adds_up_in_the_order_of_the_plain_loops():
+    graph = gradient("average_pool", CASES["3/2"])
+    exe = adds_up_in_order(list(graph.inputs), graph.outputs[0])
+    assert "schedule pool_gradient" in str(exe.report())
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
