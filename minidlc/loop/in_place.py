@@ -5,6 +5,7 @@
     for i in serial(0, 4):
         y[i] = x[3 - i]             # {}: a flip would read what it has written (y[2] = x[1] = y[1])
 
+A load in a statement ahead is right too, if that goes over the same elements in the same round.
 Equal positions are asked for, not equal shapes. Reads statements, writes nothing. Codegen promises
 LLVM that no other two parameters overlap, lowering puts such results on inputs that nobody reads
 again. Treated in course chapter 05_backend_opt.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 from minidlc.expr.evaluate import substitute
 from minidlc.expr.index import Index, Var
+from minidlc.expr.nodes import Load
 from minidlc.loop.nodes import Alloc, Block, For, If, LoopFunction, Param, Stmt, Store, values, walk
 from minidlc.loop.regions import loads
 
@@ -26,10 +28,20 @@ _LONG = 256  # runs of loops that inner extents depend on: blocks of tails are f
 
 @dataclass(frozen=True)
 class _Site:
-    """A store, how often it runs (None: not known), and the loads of its statement."""
+    """A store, how often it runs (None: not known), and the way to it.
+
+    The way has the loops and tests around the store, and where it branches in a block the number
+    of the statement.
+    """
 
     store: Store
     times: int | None
+    way: tuple[For | If | int, ...]
+
+    @property
+    def loads(self) -> Iterator[Load]:
+        """What the statement reads, positions included."""
+        return (e for v in values(self.store) for e in loads(v))
 
 
 def in_place(fn: LoopFunction) -> dict[str, tuple[str, ...]]:
@@ -64,30 +76,56 @@ def _count(sites: list[_Site]) -> int | None:
 
 
 def _only_before(x: str, y: str, sites: list[_Site]) -> bool:
-    """True if `x` is read in stores to `y` only, at the position that is stored."""
+    """True if `x` is read in stores to `y` at the position that is stored, or ahead of these."""
     seen = False
+    stores = [site for site in sites if site.store.buffer == y]
     for site in sites:
-        for load in (e for v in values(site.store) for e in loads(v) if e.buffer == x):
-            if site.store.buffer != y or load.index != site.store.index:
+        for load in (e for e in site.loads if e.buffer == x):
+            here = site.store.buffer == y and load.index == site.store.index
+            if not here and not any(_is_ahead(load, site, later) for later in stores):
                 return False
             seen = True
     return seen
 
 
-def _sites(s: Stmt, loops: tuple[For, ...] | None) -> Iterator[_Site]:
+def _is_ahead(load: Load, site: _Site, later: _Site) -> bool:
+    """True if `later` stores, after `site` in each round of their common loops, what it reads.
+
+    Both must go over the same elements: by loops of the same extents, at positions that are equal
+    once the loops have the same names. No other store writes these: each element is stored once.
+    """
+    pairs = zip(site.way, later.way, strict=False)
+    parting = next((n for n, (a, b) in enumerate(pairs) if a is not b and a != b), None)
+    if parting is None:
+        return False
+    number, after = site.way[parting], later.way[parting]
+    if not (isinstance(number, int) and isinstance(after, int) and number < after):
+        return False
+    mine, theirs = ([w for w in s.way[parting:] if isinstance(w, For)] for s in (site, later))
+    if len(mine) != len(theirs):
+        return False
+    names: dict[Var, Index] = {}
+    for loop, other in zip(mine, theirs, strict=True):
+        if substitute(loop.extent, names) != other.extent:
+            return False
+        names[loop.var] = Index.of(other.var)
+    return tuple(substitute(i, names) for i in load.index) == later.store.index
+
+
+def _sites(s: Stmt, way: tuple[For | If | int, ...]) -> Iterator[_Site]:
     """Every store; how often one under a test runs nobody knows."""
     match s:
         case Store():
-            yield _Site(s, None if loops is None else _times(loops, {}, _LONG))
-        case For(body=body):
-            yield from _sites(body, None if loops is None else (*loops, s))
+            loops = tuple(w for w in way if isinstance(w, For))
+            tested = any(isinstance(w, If) for w in way)
+            yield _Site(s, None if tested else _times(loops, {}, _LONG), way)
+        case For(body=body) | If(body=body):
+            yield from _sites(body, (*way, s))
         case Alloc(body=body):
-            yield from _sites(body, loops)
-        case If(body=body):
-            yield from _sites(body, None)
+            yield from _sites(body, way)
         case Block(stmts):
-            for child in stmts:
-                yield from _sites(child, loops)
+            for number, child in enumerate(stmts):
+                yield from _sites(child, (*way, number))
 
 
 def _times(loops: tuple[For, ...], at: Mapping[Var, Index], most: int) -> int | None:

@@ -254,6 +254,9 @@ class Places:
         place = self._at[slot]
         if place.space != "arena" or place.moves or slot in sharing.within:
             return False
+        held = self._held.get(replace(place, offset=0), [])
+        if not any(h.piece.slot == slot for h in held):
+            return False  # another result of this node has taken the place
         others = [v for v in node.inputs if v is not None and v is not old]
         roots = [sharing.root(v)[0] for v in others]
         beside = [r for r in roots if not isinstance(r[0], Constant)]

@@ -63,19 +63,25 @@ for i in serial(0, 4):
     y[i] = x[i]
 for i in serial(0, 4):
     y[i] = y[i] * 2.0""",
-    "a sum of all": """
-s = alloc(f32[()], "register")
-s[()] = 0.0
-for i in serial(0, 4):
-    s[()] = s[()] + x[i]
-for i in serial(0, 4):
-    y[i] = x[i] / s[()]""",
-    "a copy that is kept": """
+    "a row that the next one reads": """
+for o in serial(0, 2):
+    for i in serial(0, 2):
+        b[i] = x[i]
+    for i in serial(0, 2):
+        y[2*o + i] = b[i]""",
+    "a part of what is read ahead": """
 t = alloc(f32[4], "stack")
 for i in serial(0, 4):
     t[i] = x[i]
+for o in serial(0, 2):
+    for i in serial(0, 2):
+        y[2*o + i] = t[2*o + i]""",
+    "a copy that comes too late": """
+t = alloc(f32[4], "stack")
 for i in serial(0, 4):
-    y[i] = t[i]""",
+    y[i] = b[i] + 1.0
+for i in serial(0, 4):
+    t[i] = x[i]""",
     "a test": """
 for i in serial(0, 4):
     if i < 4:
@@ -112,9 +118,40 @@ def test_two_results() -> None:
 for i in serial(0, 4):
     y[i] = x[i]
     z[i] = b[i]"""
-    assert found(body, "x: f32[4], b: f32[4], y: f32[4], z: f32[4]") == {"y": ("x",), "z": ("b",)}
+    params = "x: f32[4], b: f32[4], y: f32[4], z: f32[4]"
+    assert found(body, params) == {"y": ("x",), "z": ("x", "b")}  # x is read ahead of z
     both = body.replace("b[i]", "x[i]")
-    assert found(both, "x: f32[4], b: f32[4], y: f32[4], z: f32[4]") == {}
+    assert found(both, params) == {"z": ("x",)}
+
+
+def test_what_is_read_ahead() -> None:
+    """A sum of all, a row and its sum, a copy: x has been read where y is stored."""
+    total = """
+s = alloc(f32[()], "register")
+s[()] = 0.0
+for i in serial(0, 4):
+    s[()] = s[()] + x[i]
+for i in serial(0, 4):
+    y[i] = x[i] / s[()]"""
+    assert found(total) == {"y": ("x",)}
+    copied = """
+t = alloc(f32[4], "stack")
+for i in serial(0, 4):
+    t[i] = x[i]
+for j in serial(0, 4):
+    y[j] = t[j]"""
+    assert found(copied) == {"y": ("x",)}
+    rows = """
+for r in parallel(0, 3):
+    s = alloc(f32[()], "register")
+    s[()] = 0.0
+    for i in serial(0, 4):
+        s[()] = s[()] + x[r, i]
+    for i in serial(0, 4):
+        y[r, i] = x[r, i] / s[()]"""
+    assert found(rows, "x: f32[3, 4], y: f32[3, 4]") == {"y": ("x",)}
+    other_row = rows.replace("s[()] + x[r, i]", "s[()] + x[2 - r, i]")
+    assert found(other_row, "x: f32[3, 4], y: f32[3, 4]") == {}
 
 
 def test_a_result_that_is_read_back() -> None:
@@ -124,12 +161,17 @@ for i in serial(0, 4):
     m2[i] = m[i] * 0.9 + d[i]
     y[i] = x[i] - m2[i]"""
     params = "x: f32[4], m: f32[4], d: f32[4], m2: f32[4], y: f32[4]"
-    assert found(body, params) == {"m2": ("m", "d"), "y": ("x",)}
+    assert found(body, params) == {"m2": ("m", "d"), "y": ("x", "m", "d")}
     early = """
 for i in serial(0, 4):
     y[i] = x[i] - m[i]
     m2[i] = m[i] * 0.9 + d[i]"""
-    assert found(early, params) == {"m2": ("d",), "y": ("x",)}
+    assert found(early, params) == {"m2": ("x", "m", "d"), "y": ("x",)}
+    late = """
+for i in serial(0, 4):
+    m2[i] = d[i] + 1.0
+    y[i] = x[i] - m[i]"""
+    assert found(late, params) == {"m2": ("d",), "y": ("x", "m", "d")}
 
 
 def test_the_last_block_of_a_split_is_shorter() -> None:
