@@ -37,7 +37,8 @@ ROW_VECTORS = 2
 UNROLLED = 64  # multiply-adds in the innermost loop, at most
 # Cycles for a multiply-add of vectors. Fitted on a Zen 3 with eight lanes, from 3 x 224 x 224 to
 # 512 x 7 x 7: with those of conv_channels.py the estimates are within a fifth of the cycles.
-TAPS_UNROLLED, TAPS_ROLLED, GATHERED = 0.8, 1.1, 3.0
+TAPS_UNROLLED, TAPS_ROLLED = 0.8, 1.1
+STRIDED = 1.6  # pixels that a stride skips are loaded too, and shuffled out
 
 
 def schedule_conv(sch: Schedule, group: Group, target: Target) -> None:
@@ -64,13 +65,13 @@ def has_lines(group: Group, target: Target) -> bool:
 
 
 def row_cost(group: Group, target: Target) -> float:
-    """Cycles of `schedule_conv`: whole vectors of each line, and gathers where a stride is."""
+    """Cycles of `schedule_conv`: whole vectors of each line, and shuffles where a stride is."""
     anchor = group.anchor
     assert anchor is not None
     width, lanes = max(1, group.last.shape[-1]), target.lanes(anchor.dtype.bits)
     unrolled = anchor.reduce_axes[-1][1] > 1
     step = TAPS_UNROLLED if unrolled else TAPS_ROLLED
-    step = step if _is_contiguous(anchor) else GATHERED
+    step = step if _is_contiguous(anchor) else STRIDED
     return work(anchor) / width * -(-width // lanes) * step
 
 

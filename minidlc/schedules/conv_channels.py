@@ -8,10 +8,11 @@
     tile, registers, flat pixels  (P + V) / (P * V) / lanes  as in conv_direct.py
     results lane by lane          a store for each           neighbouring channels lie far apart
 
-Along the pixels of a line (conv.py) a stride of 2 makes every load of x a gather, and a line of 28
-leaves half a vector over; here a pixel of x is a broadcast wherever it lies. What it costs is the
-copy of the weights, made at compile time if they are constants, and the scattered stores: one for
-each result, against the multiply-adds of a whole window. Groups of channels are whole blocks.
+Along the pixels of a line (conv.py) a stride of 2 makes every load of x two loads and a shuffle,
+and a line of 28 leaves half a vector over; here a pixel of x is a broadcast wherever it lies. What
+it costs is the copy of the weights, made at compile time if they are constants, and the scattered
+stores: one for each result, against the multiply-adds of a whole window. Groups of channels are
+whole blocks.
 Treated in course chapter 04_lowering.
 """
 
