@@ -61,6 +61,24 @@ def test_a_norm_of_zero_passes_nothing_on():
     np.testing.assert_allclose(dx.ravel(), [0, 0, 3, 4])
 
 
+def ops_of_dx(size, kernel, **attributes):
+    """The ops that the gradient of a convolution with respect to its input is made of."""
+    x, w = mc.Input("x", mc.f64[1, 2, size]), mc.Input("w", mc.f64[3, 2, kernel])
+    graph = mc.grad(mc.Graph.of("g", [x, w], [apply("conv", x, w, **attributes)]), ["x"])
+    return [node.op.name for node in graph.nodes]
+
+
+def test_dx_is_a_convolution_with_the_taps_in_reverse():
+    assert ops_of_dx(8, 3, pads=(1, 1)) == ["slice", "transpose", "conv"]
+    assert ops_of_dx(8, 1) == ["transpose", "conv"]
+
+
+def test_dx_is_a_transposed_convolution_over_strides_and_where_the_border_would_be_large():
+    assert ops_of_dx(8, 3, strides=(2,)) == ["conv_transpose"]
+    assert ops_of_dx(8, 5) == ["conv_transpose"]  # 8 pixels from 4: a border of 4 on both sides
+    assert ops_of_dx(8, 3, pads=(3, 3)) == ["conv_transpose"]  # more than the taps reach over
+
+
 X, Y = mc.Input("x", mc.f32[2, 4, 8, 8]), mc.Input("y", mc.f32[2, 6, 6, 6])
 POOLED = mc.Input("p", mc.f32[2, 4, 4, 4])
 HALVED = {"kernel_shape": (2, 2), "strides": (2, 2)}
