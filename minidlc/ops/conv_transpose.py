@@ -5,9 +5,8 @@
     x f32[n, c, h, w], w f32[c, o / group, kh, kw], b f32[o]  ->  y f32[n, o, h', w']
     h' = s * (h - 1) + output_padding + d * (kh - 1) + 1 - pads, s the stride and d the dilation
 
-A convolution over one pixel gives all that the pixels paint; the op `paint` adds it up where it
-falls, and nothing is multiplied by a zero that is not in x or w. Treated in course chapter
-01_graph_ir.
+A matrix product gives all that the pixels paint; the op `paint` adds it up where it falls, and
+nothing is multiplied by a zero that is not in x or w. Treated in course chapter 01_graph_ir.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class ConvTranspose(Op):
         return y.astype(x.dtype, copy=False)
 
     def decompose(self, x: Value, w: Value, b: Value | None = None) -> Value:
-        """Every product of a pixel and a tap is an output of a 1x1 convolution; `paint` adds them.
+        """Every product of a pixel and a tap is an element of a matrix product; `paint` adds them.
 
         A convolution over zeros put between the pixels or around them would multiply by those
         zeros: of an infinity in w that is NaN where the right value is finite.
@@ -321,11 +320,10 @@ def _products(x: Value, w: Value, group: int) -> Value:
     """x[n, c, i] and w[c, o, k] -> [n, o, k, i]: the sum over c of x * w, o in all groups."""
     channels, o, *kernel = tensor_type(w).dims
     batch, _, *pixels = tensor_type(x).dims
-    rows = o * math.prod(kernel)
-    w = apply("reshape", w, shape=(group, channels // group, rows))
-    w = apply("transpose", w, perm=(0, 2, 1))
-    w = apply("reshape", w, shape=(group * rows, channels // group, *[1] * len(kernel)))
-    y = apply("conv", x, w, group=group)
+    groups = (group,) if group > 1 else ()
+    w = apply("reshape", w, shape=(*groups, channels // group, o * math.prod(kernel)))
+    x = apply("reshape", x, shape=(batch, *groups, channels // group, math.prod(pixels)))
+    y = apply("matmul", apply("transpose", w, perm=(0, 2, 1) if groups else (1, 0)), x)
     return apply("reshape", y, shape=(batch, group * o, *kernel, *pixels))
 
 
