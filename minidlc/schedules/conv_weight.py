@@ -170,6 +170,7 @@ def _phases(source: Tensor, stride: int, names: Names) -> Tensor:
 
 
 def _from_parts(anchor: Tensor, names: Names, widest: int) -> Tensor:
+    """The anchor as the sum over the lanes of a new stage; of a row's rest both factors are 0."""
     anchor = _in_phases(anchor, names)
     body = anchor.body
     assert isinstance(body, Reduce)
@@ -224,8 +225,8 @@ def knobs(group: Group, target: Target) -> Space:
     rows = taps[-2] if each == 1 and len(taps) > 1 and taps[-2] * column * 2 <= room else 1
     found = {
         (o, c): loads_each(o, c * rows * column)
-        for o in range(1, each + 1)
-        for c in range(1, channels + 1)
+        for o in range(1, min(each, room) + 1)
+        for c in range(1, min(channels, room) + 1)
         if each % o == 0 and channels % c == 0 and (o + 1) * c * rows * column <= room
     }
     o, c = min(found, key=lambda tile: found[tile], default=(1, 1))

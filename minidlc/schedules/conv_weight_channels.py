@@ -132,7 +132,7 @@ def knobs(group: Group, target: Target) -> Space:
     found = {
         (v, c): loads_each(v, c * column)
         for v in range(1, 5)
-        for c in range(1, channels + 1)
+        for c in range(1, min(channels, target.registers) + 1)
         if (outputs // lanes) % v == 0 and channels % c == 0
         and v * c * column + v + 1 < target.registers
     }  # fmt: skip
