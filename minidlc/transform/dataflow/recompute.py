@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from minidlc.expr.types import TensorType
@@ -21,7 +22,7 @@ from minidlc.graph.fused import Fused
 from minidlc.graph.graph import Constant, Graph, Node, Value, apply, located
 from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.op import OpKind, Pattern
-from minidlc.graph.types import result_types
+from minidlc.graph.types import Type, result_types
 from minidlc.support.locations import Derived
 from minidlc.transform.fusion.fusion_costs import is_free
 
@@ -187,7 +188,12 @@ class _Copying:
 
 
 def _nbytes(value: Value) -> int:
-    return sum(t.nbytes for t in result_types(value.type))
+    return _bytes_of(value.type)
+
+
+@lru_cache(1 << 12)  # a search asks for the same few again and again
+def _bytes_of(type: Type) -> int:
+    return sum(t.nbytes for t in result_types(type))
 
 
 def _is_read_by_element(node: Node, k: int) -> bool:

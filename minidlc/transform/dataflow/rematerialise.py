@@ -34,8 +34,8 @@ from minidlc.transform.log import Refusal, permitted, report
 from minidlc.transform.pass_ import Pass, register_pass
 
 FLOPS_PER_BYTE = 4  # what moving a byte costs beside operations, as in fuse_xla.py
-_TRIES = 6  # values that each round of the search looks at
-_EFFORT = 3_000_000  # nodes that a search goes through: some seconds
+_TRIES = 3  # values that each round of the search looks at
+_EFFORT = 1_000_000  # nodes that a search goes through: some seconds
 
 
 @dataclass(frozen=True)
