@@ -11,8 +11,8 @@ read by nobody around it, most bytes for the least work first, one after the oth
 the peak; besides these, segments of several lengths between values that are kept. The cheapest
 choice that meets the budget wins, and what need not be forgotten in it is kept after all. After
 T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016, and
-the greedy choice of XLA. Counted are results between nodes; views cost nothing, and a result that is
-computed element by element lies over an input that dies. Scratch inside kernels comes on top.
+the greedy choice of XLA. Counted are results between nodes; views cost nothing, and a result that
+is computed element by element lies over an input that dies. Scratch inside kernels comes on top.
 Treated in course chapter 03_autodiff.
 """
 
