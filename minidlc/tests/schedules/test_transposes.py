@@ -44,7 +44,8 @@ def turned(*perm):
 )
 def test_tiles_whole_and_cut(shape, perm, width):
     kernel = check(turned(*perm), shape, target=mc.target.host(vector_width=width))
-    assert kernel.lowered.implementation == "transpose"
+    whole = min(shape[-1], shape[perm[-1]]) >= width  # there is a tile
+    assert kernel.lowered.implementation == ("transpose" if whole else "injective")
 
 
 def test_axes_shorter_than_a_vector_make_no_tile():
@@ -54,14 +55,16 @@ def test_axes_shorter_than_a_vector_make_no_tile():
 
 @pytest.mark.parametrize("channels", [64, 60])
 def test_layouts_of_blocks(channels):
+    block = mc.target.host().lanes(32)
+
     def there(x):
-        return mc.pack(x, block=8)
+        return mc.pack(x, block=block)
 
     def back(x):
         return mc.unpack(mc.relu(x), channels=channels)
 
     assert check(there, (1, channels, 5, 20)).lowered.implementation == "transpose"
-    blocks = (1, 8, 5, 20, 8)
+    blocks = (1, 64 // block, 5, 20, block)
     assert check(back, blocks).lowered.implementation == "transpose"
 
 
