@@ -259,21 +259,25 @@ def check_out(model: Interface, inputs: Sequence[Array], out: Sequence[Array]) -
     # kernels are compiled on the promise that what they write overlaps nothing they read
     arrays = [*inputs, *out]
     for k, array in enumerate(out, len(inputs)):
-        over = model.donated.get(k - len(inputs))
-        if over is not None:
-            if array is not inputs[over]:
-                name, new = model.inputs[over].name, model.output_names[k - len(inputs)]
-                raise CallError(
-                    f"out: output {new!r} is written over input {name!r}, got another array",
-                    loc=caller(),
-                    hint=f"give the array of {name!r} there, or leave out= away",
-                    code="MDLC0919",
-                )
-            continue
-        if any(np.may_share_memory(array, other) for other in arrays[:k]):
+        if (number := k - len(inputs)) in model.donated:
+            _check_over(model, inputs, number, array)
+        elif any(np.may_share_memory(array, other) for other in arrays[:k]):
             raise CallError(
                 "out: shares memory with an input or another output",
                 loc=caller(),
                 hint="give each output an array of its own",
                 code="MDLC0906",
             )
+
+
+def _check_over(model: Interface, inputs: Sequence[Array], number: int, array: Array) -> None:
+    """For an output over an input `out=` must hold the array of that input."""
+    over = model.donated[number]
+    if array is not inputs[over]:
+        name, new = model.inputs[over].name, model.output_names[number]
+        raise CallError(
+            f"out: output {new!r} is written over input {name!r}, got another array",
+            loc=caller(),
+            hint=f"give the array of {name!r} there, or leave out= away",
+            code="MDLC0919",
+        )

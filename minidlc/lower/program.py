@@ -113,51 +113,31 @@ def lower_graph(
 ) -> Program:
     """Lower every node, plan the memory, place the operands.
 
-    `donated` says by number which outputs go over which inputs.
     `workspace_bytes` says how much scratch a kernel needs (code generation knows), `run_loops`
     runs the loops that pack constants, `refused` says by name of a kernel what code generation
-    could not take. Raises
-    LoweringError (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`, CallError
-    (MDLC0909) for a constant position that is out of range.
+    could not take, `donated` by number which outputs go over which inputs. Raises LoweringError
+    (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`, CallError (MDLC0909) for a
+    constant position that is out of range.
     """
     _require_static(graph)
     donated = donated or {}
     graph = updates_early(graph, donated)
     status, packing = len(graph.outputs), Packing.of(graph, run_loops)
     builder = _Builder(target, fast, workspace_bytes, status, packing, refused or {})
-    inputs = {i: Operand("input", k) for k, i in enumerate(graph.inputs)}
-    outputs = [
-        Operand("input", donated[k]) if k in donated else Operand("output", k)
-        for k in range(len(graph.outputs))
-    ]
-    steps = builder.whole(graph, inputs, outputs, Updates.of(graph, donated))
+    steps = builder.whole(graph, donated)
     memory = builder.memory
     check_lifetimes(steps, memory.requests, {k.name: len(k.inputs) for k in builder.kernels})
     constants, offsets = memory.block()
     packed = packing.within(constants, dict(zip(memory.constants, offsets, strict=True)))
     kernels = tuple(kernel.with_inputs(packed) for kernel in builder.kernels)
-    plan = plan_memory(
-        memory.requests,
-        max_bytes,
-        constants.nbytes,
-        memory.lying(),
-        tuple(memory.steps),
-        tuple(builder.updates),
-    )
+    notes = memory.lying(), tuple(memory.steps), tuple(builder.updates)
+    plan = plan_memory(memory.requests, max_bytes, constants.nbytes, *notes)
 
     def place(operand: Operand) -> Operand:
         return resolved(operand, plan, offsets)
 
-    return Program(
-        graph,
-        placed(steps, place),
-        kernels,
-        plan,
-        constants,
-        tuple(builder.checks),
-        frozenset(builder.free),
-        donated,
-    )
+    checks, free = tuple(builder.checks), frozenset(builder.free)
+    return Program(graph, placed(steps, place), kernels, plan, constants, checks, free, donated)
 
 
 def _require_static(graph: Graph) -> None:
@@ -192,14 +172,14 @@ class _Builder:
     loops: int = 0
     updates: list[Update] = field(default_factory=list[Update])
 
-    def whole(
-        self,
-        graph: Graph,
-        inputs: Mapping[Input, Operand],
-        outputs: Sequence[Operand],
-        updates: Updates,
-    ) -> Steps:
+    def whole(self, graph: Graph, donated: Mapping[int, int]) -> Steps:
         """The steps of the program. Where the first writes into an input stands a Commit."""
+        inputs = {i: Operand("input", k) for k, i in enumerate(graph.inputs)}
+        outputs = [
+            Operand("input", donated[k]) if k in donated else Operand("output", k)
+            for k in range(len(graph.outputs))
+        ]
+        updates = Updates.of(graph, donated)
         places = Places(self.memory, graph, inputs, outputs, updates)
         checks = checks_of(graph)
         steps: list[AnyStep] = []
