@@ -27,7 +27,7 @@ def kernels():
 @pytest.mark.parametrize("kind", ["conv_nchwc", "matmul"])
 def test_main_loops_hold_vector_fmas_and_no_spills(kernels, kind):
     chosen = [k for k in kernels if k.lowered.kind == kind]
-    assert len(chosen) >= 4
+    assert len(chosen) >= 3  # with 16 lanes lenet's second convolution fills no block
     for kernel in chosen:
         loop = main_loop(kernel)
         assert loop.fma >= 1, kernel.name
