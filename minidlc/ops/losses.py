@@ -42,7 +42,8 @@ class Loss(Op):
     """Base: x holds a value for each class along axis 1, target the right class of each place.
 
     A place whose target is `ignore_index` does not count: its loss is 0. A target that is no class
-    gives NaN. The mean is the sum of losses over the sum of the weights that were applied.
+    gives NaN. The mean is the sum of losses over the sum of the weights that were applied; where
+    nothing counts it is NaN, as in ONNX and PyTorch.
     """
 
     kind = OpKind.COMPOSITE
@@ -229,7 +230,7 @@ class SoftmaxCrossEntropy(Loss):
     def gradient(self, y: Node, dy: tuple[Value | None, ...]) -> Grads:
         """dx = (softmax(x) - 1 at the target) * what its place counts: nothing is divided by it.
 
-        A place whose target is no class gets 0, its loss being NaN.
+        A place whose target is no class gets 0, its loss being NaN; so do all where nothing counts.
         """
         x, target, weight = (*y.inputs, None)[:3]
         assert x is not None
@@ -244,7 +245,7 @@ class SoftmaxCrossEntropy(Loss):
             applied = self.applied(places, wide, tensor_type(log_p).dtype)
             share = in_wide(dy[0])
             if self.reduction == "mean":
-                share = self.mean(share, target, applied)
+                share = self._share_of_mean(share, target, applied)
             each = share if applied is None else share * applied
             each = _column(apply("where", places.wrong, 0.0, each))
             toward = p * each - where_true(places.chosen, each)
@@ -252,6 +253,16 @@ class SoftmaxCrossEntropy(Loss):
             if weight is not None:
                 dweight = narrowed(self._to_weight(y, places, log_p, share), weight)
         return (None if dx is None else narrowed(dx, x), None, dweight)[: len(y.inputs)]
+
+    def _share_of_mean(self, dy: Value, target: Value, applied: Value | None) -> Value:
+        """What a place of weight 1 has of a mean's dy. Of a mean over nothing it has 0, not dy / 0:
+        else one batch of ignored targets would turn every weight into NaN.
+        """
+        if applied is None:
+            return self.mean(dy, target, None)
+        total = _sum(applied, None)
+        nothing = apply("equal", total, 0)
+        return apply("where", nothing, 0.0, dy / apply("where", nothing, 1.0, total))
 
     def _to_weight(self, y: Node, places: Places, log_p: Value, share: Value) -> Value:
         """How the loss changes with the weight of a class: each of its places is due -log(p)."""

@@ -52,6 +52,7 @@ def autocast(graph: Graph, to: str) -> Graph:
     left alone. Raises TrainError (MDLC1257) for another type.
     """
     expect("autocast", "graph", graph, Graph)
+    expect("autocast", "to", to, str, hint="'f16' or 'bf16'")
     low = LOW_TYPES.get(to)
     if low is None:
         hint = nearest(to, LOW_TYPES)

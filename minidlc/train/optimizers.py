@@ -12,7 +12,7 @@ gradient, and slots are arrays that the step keeps. Treated in course chapter 03
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -22,8 +22,8 @@ import numpy as np
 from minidlc.expr.types import Array, TensorType, f64
 from minidlc.graph.graph import Value, apply
 from minidlc.ops.composing import cast_to, narrowed, scalar
-from minidlc.support.errors import TrainError
-from minidlc.support.locations import caller
+from minidlc.support.arguments import expect_each
+from minidlc.train.limits import checked
 
 Slots: TypeAlias = Mapping[str, Value]
 Updated: TypeAlias = tuple[Value, dict[str, Value]]
@@ -59,7 +59,7 @@ class Sgd:
     learning_rate: float = 1e-2
 
     def __post_init__(self) -> None:
-        _check("sgd", self.learning_rate)
+        _check(self, "learning_rate")
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """Nothing is remembered."""
@@ -84,7 +84,7 @@ class Momentum:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        _check("momentum", self.learning_rate, momentum=self.momentum)
+        _check(self, "learning_rate", below_one=("momentum",))
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """`m`: the velocity."""
@@ -113,8 +113,7 @@ class Adam:
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        betas = {"beta1": self.beta1, "beta2": self.beta2}
-        _check("adam", self.learning_rate, self.epsilon, **betas)
+        _check(self, "learning_rate", "epsilon", below_one=("beta1", "beta2"))
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """`m` and `v`: the running means."""
@@ -145,7 +144,10 @@ class AdamW(Adam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check("adamw", self.weight_decay)
+        _check(self, "weight_decay")
+        hint = 'exclude=("*_bias",)'
+        names = expect_each("adamw", "exclude", self.exclude, str, hint=hint)
+        object.__setattr__(self, "exclude", names)
 
     def update(
         self, parameter: Value, gradient: Value, slots: Slots, step: Value, learning_rate: Value
@@ -166,7 +168,7 @@ class RmsProp:
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        _check("rmsprop", self.learning_rate, self.epsilon, decay=self.decay)
+        _check(self, "learning_rate", "epsilon", below_one=("decay",))
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """`v`: the running mean."""
@@ -198,20 +200,17 @@ def _from_zero(beta: float, step: Value, like: Value) -> Value:
     return narrowed(1.0 - power, like)
 
 
-def _check(name: str, *at_least_zero: float, **below_one: float) -> None:
+def _check(optimizer: Optimizer, *at_least_zero: str, below_one: Sequence[str] = ()) -> None:
     """Refuse numbers with which no training works."""
-    for number in at_least_zero:
-        if not _is_number(number) or not 0 <= number < math.inf:
-            _refuse(name, f"takes finite numbers of at least 0, got {number!r}")
-    for which, number in below_one.items():
-        if not _is_number(number) or not 0 <= number < 1:
-            _refuse(name, f"takes {which} from 0 up to, not with, 1, got {number!r}")
+    for which in at_least_zero:
+        _set(optimizer, which, "a finite number of at least 0", lambda n: 0 <= n < math.inf)
+    for which in below_one:
+        _set(optimizer, which, "a number from 0 up to, not with, 1", lambda n: 0 <= n < 1)
 
 
-def _is_number(thing: object) -> bool:
-    return isinstance(thing, (int, float)) and not isinstance(thing, bool)
-
-
-def _refuse(name: str, text: str) -> None:
-    hint = "the learning rate comes first: adam(1e-3)"
-    raise TrainError(f"{name} {text}", loc=caller(), hint=hint, code="MDLC1254")
+def _set(optimizer: Optimizer, which: str, wanted: str, fits: Callable[[float], bool]) -> None:
+    """The number as one of Python's: beside one of NumPy an op would be NumPy's."""
+    hint = "the learning rate comes first: adam(1e-3)" if which == "learning_rate" else None
+    name, given = type(optimizer).__name__.lower(), getattr(optimizer, which)
+    number = checked(name, which, given, wanted, fits, hint=hint)
+    object.__setattr__(optimizer, which, number)

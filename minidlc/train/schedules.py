@@ -10,22 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import FunctionType
 from typing import TypeAlias
 
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
 from minidlc.support.locations import caller
+from minidlc.train.limits import checked
 
 Schedule: TypeAlias = Callable[[int], float]
 
 
 def constant(rate: float) -> Schedule:
     """The same rate always."""
+    rate = _number("constant", "rate", rate)
     return lambda step: rate
 
 
 def decay(rate: float, every: int, factor: float = 0.1) -> Schedule:
     """The rate times `factor` for each `every` updates made: steps downward."""
+    rate = _number("decay", "rate", rate)
+    factor = checked("decay", "factor", factor, "a number from 0 to 1", lambda f: 0 <= f <= 1)
     _check("decay", "every", every)
     return lambda step: rate * factor ** (step // every)
 
@@ -35,6 +40,7 @@ def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:
 
     Loshchilov and Hutter, "SGDR", 2017, without restarts.
     """
+    rate, final = _number("cosine", "rate", rate), _number("cosine", "final", final)
     _check("cosine", "steps", steps)
 
     def at(step: int) -> float:
@@ -49,8 +55,15 @@ def warmup(schedule: Schedule, steps: int) -> Schedule:
 
     The schedule itself runs from the start, as if there was no warm-up (Goyal et al., 2017).
     """
+    if not callable(schedule):
+        hint = "warmup(constant(1e-3), steps=100)"
+        expect("warmup", "schedule", schedule, FunctionType, hint=hint)
     _check("warmup", "steps", steps)
     return lambda step: schedule(step) * min((step + 1) / steps, 1.0)
+
+
+def _number(name: str, which: str, value: float) -> float:
+    return checked(name, which, value, "a finite number", math.isfinite)
 
 
 def _check(name: str, which: str, value: int) -> None:

@@ -11,9 +11,9 @@ is made by step_graph.py, compiled by driver.py. Treated in course chapter 03_au
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
@@ -30,11 +30,13 @@ from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import GradientError, OptionError, PassError, TrainError, nearest
 from minidlc.support.locations import caller
+from minidlc.train.limits import as_float, in_f32
 from minidlc.train.mixed_precision import autocast as in_mixed_precision
 from minidlc.train.optimizers import Optimizer
 from minidlc.train.scaling import DynamicScale
 from minidlc.train.step_graph import Plan, StepGraph, step_graph
 from minidlc.train.step_options import (
+    check_names,
     checked_plan,
     fitting,
     frozen_names,
@@ -94,14 +96,17 @@ class TrainStep:
     @property
     def learning_rate(self) -> float:
         """The rate of the next updates. It may be set at any time: nothing is compiled again."""
-        return float(self._rate)
+        return self._learning_rate
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        expect("a training step", "learning_rate", rate, int, float, np.floating)
-        if not math.isfinite(rate):
-            raise TrainError(f"learning_rate is {rate}", loc=caller(), code="MDLC1254")
-        self._rate = np.array(rate, np.float32)
+        number, element = as_float("a training step", "learning_rate", rate), self._built.rate.type
+        with np.errstate(over="ignore"):
+            array = np.array(number, element.dtype.numpy)
+        if not np.isfinite(array):
+            text = f"learning_rate is {number}, which no {element} holds"
+            raise TrainError(text, loc=caller(), code="MDLC1254")
+        self._learning_rate, self._rate = number, array
 
     @property
     def loss_scale(self) -> float:
@@ -121,21 +126,37 @@ class TrainStep:
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Go on from a `state()`, which is copied into the arrays that are there.
 
-        Raises TrainError (MDLC1255) for the state of another model or optimiser; then nothing has
-        changed.
+        Raises TrainError (MDLC1255) for the state of another model or optimiser, and for a counter
+        that no training leaves; then nothing has changed.
         """
         expect("load_state", "state", state, Mapping, hint="what state() returned")
         for key in (*self._arrays, *state):
             if key not in state or key not in self._arrays:
                 where = "the state lacks" if key not in state else "this step has no"
-                hint = nearest(key, self._arrays, most=20)
+                hint = nearest(key, state if key not in state else self._arrays, most=20)
                 raise _misfit(f"{where} {key!r}", hint)
         found = {
             key: fitting(f"load_state: {key!r}", type_of(old), state[key], "MDLC1255")
             for key, old in self._arrays.items()
         }
+        self._check_counters(found)
         for key, array in found.items():
             np.copyto(self._arrays[key], array)
+
+    def _check_counters(self, state: Mapping[str, Array]) -> None:
+        """Updates are counted from 0, calls up to `accumulate`; a scale is not 0."""
+        fits: dict[str, tuple[Callable[[float], bool], str]] = {
+            "counters/steps": (lambda n: n >= 0, "at least 0"),
+            "counters/good": (lambda n: n >= 0, "at least 0"),
+            "counters/accumulated": (
+                lambda n: 0 <= n < self._plan.accumulate,
+                f"0 to {self._plan.accumulate - 1}, as accumulate is {self._plan.accumulate}",
+            ),
+            "counters/scale": (lambda n: n > 0 and in_f32(n), "a positive number"),
+        }
+        for key, (holds, wanted) in fits.items():
+            if key in state and not holds(state[key].item()):
+                raise _misfit(f"{key!r} is {state[key]}, expected {wanted}", None)
 
 
 def _misfit(text: str, hint: str | None) -> TrainError:
@@ -191,8 +212,10 @@ def compile_train_step(
 
     Raises GradientError: MDLC1250 a loss that is no single real number, 1240 a budget of `remat`
     that cannot be met, and as `mc.grad` does; TrainError: MDLC1251 names that do not fit, 1252 an
-    array of another type, 1253 no optimiser, 1254 a number out of range, 1257 another `autocast`.
+    array of another type, 1253 no optimiser, 1254 a number out of range, or one that f32 cannot
+    hold, 1257 another `autocast`, 1259 an option that there is not.
     """
+    check_names(compile_options, [*signature(compile_graph).parameters][1:])
     expect("compile_train_step", "loss", loss, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes one")
     if "donate" in compile_options:
         text = "compile_train_step: donate is not for the caller: the step donates what it updates"

@@ -10,7 +10,7 @@ course chapter 03_autodiff.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Never
 
@@ -22,6 +22,7 @@ from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import CompileError, GradientError, TrainError, nearest
 from minidlc.support.locations import caller
 from minidlc.target import Target, host
+from minidlc.train.limits import checked
 from minidlc.train.optimizers import Adam, Optimizer
 from minidlc.train.scaling import DynamicScale
 from minidlc.train.step_graph import Plan
@@ -121,11 +122,19 @@ def checked_plan(
     if not 0 <= seed < SEEDS:
         _refuse("seed", seed, f"0 to {SEEDS - 1}")
     if clip_norm is not None:
-        _positive("clip_norm", clip_norm)
+        clip_norm = _positive("clip_norm", clip_norm)
     scale = 1.0 if loss_scale is None else loss_scale
     if not isinstance(scale, DynamicScale):
-        _positive("loss_scale", scale)
+        scale = _positive("loss_scale", scale)
     return Plan(optimizer, accumulate, clip_norm, scale, frozen, seed)
+
+
+def check_names(options: Iterable[str], known: Iterable[str]) -> None:
+    """TrainError (MDLC1259) for an option that neither the step nor `mc.compile` has."""
+    for name in options:
+        if name not in known:
+            text, hint = f"{WHO}: there is no option {name!r}", nearest(name, known)
+            raise TrainError(text, loc=caller(), hint=hint, code="MDLC1259")
 
 
 def with_passes(options: Mapping[str, Any], remat: int | None) -> dict[str, Any]:
@@ -153,11 +162,8 @@ def with_passes(options: Mapping[str, Any], remat: int | None) -> dict[str, Any]
     return {**options, "pipeline": passes}
 
 
-def _positive(name: str, number: object) -> None:
-    expect(WHO, name, number, int, float)
-    assert isinstance(number, int | float)
-    if not 0 < number < math.inf:
-        _refuse(name, number, "a positive number")
+def _positive(name: str, number: object) -> float:
+    return checked(WHO, name, number, "a positive number", lambda n: 0 < n < math.inf)
 
 
 def _refuse(name: str, got: object, wanted: str) -> Never:

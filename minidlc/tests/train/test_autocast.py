@@ -61,6 +61,17 @@ def test_a_value_is_cast_once_and_what_was_computed_in_f32_stays() -> None:
         np.testing.assert_allclose(found, wanted, atol=0.05)
 
 
+def test_what_reads_a_value_of_f32_is_of_f32() -> None:
+    """Rounded to f16, the large values of exp would be infinite."""
+
+    def f(x: Any, a: Any) -> Any:
+        h = x @ a
+        return (h + mc.exp(h)) @ a
+
+    cast = mc.train.autocast(mc.trace(f, f32[4, 4], f32[4, 4]), "f16")
+    assert types(cast) == ["matmul f16", "exp f32", "add f32", "matmul f16"]
+
+
 def test_several_results_and_bodies() -> None:
     def f(q: Any, w: Any) -> Any:
         return mc.attention(q @ w, q, q)[0] @ w
@@ -140,6 +151,8 @@ def test_another_type_is_refused() -> None:
     assert e.value.hint == "did you mean 'f16'?"
     with pytest.raises(OptionError):
         mc.train.autocast("model.onnx", "f16")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="autocast: to is a list, expected str"):
+        mc.train.autocast(graph, ["f16"])  # type: ignore[arg-type]
     assert issubclass(TrainError, CompileError)
 
 

@@ -152,10 +152,63 @@ def test_losses_of_f16_are_computed_in_f32() -> None:
     assert mc.interpret(graph, [x, np.zeros(4, np.float16)])[0] == 360000
 
 
-def test_losses_run_on_arrays_in_eager() -> None:
+@pytest.mark.parametrize("name", FORMULAS)
+def test_losses_take_arrays(name: str) -> None:
+    """Computed at once, in `eager` or not; beside a value of a graph they are its constants."""
+    loss, formula, p, t = FORMULAS[name]
+    wanted = formula(p, t).mean()
+    np.testing.assert_allclose(np.asarray(loss(p, t, reduction="mean")), wanted, rtol=1e-12)
     with mc.eager():
-        loss = mc.train.mse(mc.tensor(TARGET), mc.tensor(PREDICTION))
-        np.testing.assert_allclose(np.asarray(loss), ((TARGET - PREDICTION) ** 2).mean())
+        np.testing.assert_allclose(np.asarray(loss(p, t, reduction="mean")), wanted, rtol=1e-12)
+    for graph, array in (
+        (mc.trace(lambda x: loss(x, t, reduction="mean"), f64[p.shape]), p),
+        (mc.trace(lambda x: loss(p, x, reduction="mean"), f64[t.shape]), t),
+    ):
+        np.testing.assert_allclose(mc.interpret(graph, [array])[0], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_takes_arrays(smoothing: float) -> None:
+    wanted, _ = evaluated(
+        lambda x, y: mc.train.cross_entropy(x, y, smoothing, 1), PREDICTION, LABELS
+    )
+    found = [mc.train.cross_entropy(PREDICTION, LABELS, smoothing, 1)]
+    with mc.eager():
+        found.append(mc.train.cross_entropy(PREDICTION, LABELS, smoothing, 1))
+    graph = mc.trace(lambda x: mc.train.cross_entropy(x, LABELS, smoothing, 1), f64[N, 3])
+    found += mc.interpret(graph, [PREDICTION])
+    np.testing.assert_allclose([np.asarray(each) for each in found], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_mean_over_nothing_has_no_gradient(smoothing: float) -> None:
+    """As in PyTorch: else one batch without labels would turn every weight into NaN."""
+    value, gradient = evaluated(
+        lambda x, y: mc.train.cross_entropy(x, y, smoothing, -1), PREDICTION, np.full(N, -1)
+    )
+    assert np.isnan(value)
+    np.testing.assert_array_equal(gradient, np.zeros((N, 3)))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("ignored", [None, 1])
+def test_a_label_that_is_no_class_is_seen_and_moves_nothing(
+    smoothing: float, ignored: int | None
+) -> None:
+    def loss(x: Any, y: Any) -> Any:
+        return mc.train.cross_entropy(x, y, smoothing, ignored)
+
+    _, wanted = evaluated(loss, PREDICTION, LABELS)
+    labels = LABELS.copy()
+    labels[LABELS != 1] = np.resize([-2, 3, 0], (LABELS != 1).sum())
+    bad = (labels < 0) | (labels >= 3)
+    assert 2 <= bad.sum() < N
+    value, gradient = evaluated(loss, PREDICTION, labels)
+    assert np.isnan(value)
+    np.testing.assert_array_equal(gradient[bad], 0)
+    same = labels == LABELS
+    assert same.any()
+    np.testing.assert_allclose(gradient[same], wanted[same], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +229,11 @@ def test_losses_run_on_arrays_in_eager() -> None:
             "huber: delta is 0.0, expected a positive number",
         ),
         (
+            lambda p, t: mc.train.mse(p, np.zeros(4)),
+            (f32[4], f32[4]),
+            "mse: the prediction is f32[4], the target f64[4]",
+        ),
+        (
             lambda p, t: mc.train.cross_entropy(p, t, label_smoothing=1.0),
             (f32[4, 2], i64[4]),
             "cross_entropy: label_smoothing is 1.0",
@@ -192,6 +250,22 @@ def test_what_does_not_fit_is_refused(loss: Any, types: Any, text: str) -> None:
         mc.trace(loss, *types)
     assert e.value.code == "MDLC1256"
     assert e.value.message.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [
+        (lambda p, t: mc.train.huber(p, p, delta="a"), "huber: delta is a str, expected Real"),
+        (
+            lambda p, t: mc.train.cross_entropy(p, t, label_smoothing="a"),
+            "cross_entropy: label_smoothing is a str, expected Real",
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused(loss: Any, text: str) -> None:
+    with pytest.raises(OptionError) as e:
+        mc.trace(loss, f32[4, 2], i64[4])
+    assert e.value.message == text
 
 
 def test_labels_of_real_numbers_are_refused_by_the_op() -> None:
@@ -216,3 +290,37 @@ def test_learning_rates_over_no_steps_are_refused() -> None:
         mc.train.cosine(1.0, steps=-1)
     with pytest.raises(OptionError, match="warmup: steps is a float"):
         mc.train.warmup(mc.train.constant(1.0), steps=2.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: mc.train.constant("a"), "constant: rate is a str, expected Real"),
+        (lambda: mc.train.cosine("a", 10), "cosine: rate is a str, expected Real"),
+        (lambda: mc.train.cosine(1, 10, None), "cosine: final is None, expected Real"),
+        (lambda: mc.train.decay(1, 10, "a"), "decay: factor is a str, expected Real"),
+        (lambda: mc.train.warmup(5, 3), "warmup: schedule is a int, expected function"),
+    ],
+)
+def test_learning_rates_of_no_number_are_refused(make: Callable[[], Any], text: str) -> None:
+    with pytest.raises(OptionError) as e:
+        make()
+    assert e.value.message == text
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: mc.train.decay(0.1, 1, 10.0), "decay: factor is 10.0, expected a number from 0"),
+        (lambda: mc.train.decay(1e39, 1), "decay: rate is 1e+39, expected a finite number"),
+        (lambda: mc.train.cosine(1.0, 9, float("inf")), "cosine: final is inf, expected a finite"),
+        (lambda: mc.train.constant(10**400), "constant: rate is inf, expected a finite number"),
+    ],
+)
+def test_learning_rates_that_grow_out_of_f32_are_refused(
+    make: Callable[[], Any], text: str
+) -> None:
+    with pytest.raises(TrainError) as e:
+        make()
+    assert e.value.code == "MDLC1254"
+    assert e.value.message.startswith(text)

@@ -11,7 +11,7 @@ import pytest
 import minidlc as mc
 from minidlc import f16, f32, f64, i64
 from minidlc.graph import Graph, Input
-from minidlc.support.errors import TrainError
+from minidlc.support.errors import OptionError, TrainError
 from minidlc.train.optimizers import Optimizer
 
 pytestmark = pytest.mark.ch03
@@ -129,13 +129,16 @@ def test_parameters_of_f16_are_updated_in_f32() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: mc.train.sgd(-0.1), "sgd takes finite numbers of at least 0, got -0.1"),
-        (lambda: mc.train.adam(float("nan")), "adam takes finite numbers of at least 0, got nan"),
-        (lambda: mc.train.adam(1e-3, beta2=1.0), "adam takes beta2 from 0 up to, not with, 1"),
-        (lambda: mc.train.momentum(0.1, momentum=-1), "momentum takes momentum from 0 up to"),
-        (lambda: mc.train.adamw(weight_decay=-1.0), "adamw takes finite numbers of at least 0"),
-        (lambda: mc.train.rmsprop(decay=2.0), "rmsprop takes decay from 0 up to, not with, 1"),
-        (lambda: mc.train.sgd("fast"), "sgd takes finite numbers of at least 0, got 'fast'"),
+        (lambda: mc.train.sgd(-0.1), "sgd: learning_rate is -0.1, expected a finite number of at"),
+        (lambda: mc.train.adam(float("nan")), "adam: learning_rate is nan, expected a finite"),
+        (lambda: mc.train.adam(1e39), "adam: learning_rate is 1e+39, expected a finite number"),
+        (lambda: mc.train.adam(10**400), "adam: learning_rate is inf, expected a finite number"),
+        (lambda: mc.train.rmsprop(epsilon=1e-60), "rmsprop: epsilon is 1e-60, expected a finite"),
+        (lambda: mc.train.adam(1e-3, beta2=1.0), "adam: beta2 is 1.0, expected a number from 0"),
+        (lambda: mc.train.adamw(1e-3, -1), "adamw: beta1 is -1.0, expected a number from 0"),
+        (lambda: mc.train.momentum(0.1, momentum=-1), "momentum: momentum is -1.0, expected"),
+        (lambda: mc.train.adamw(weight_decay=-1.0), "adamw: weight_decay is -1.0, expected a fin"),
+        (lambda: mc.train.rmsprop(decay=2.0), "rmsprop: decay is 2.0, expected a number from 0"),
     ],
 )
 def test_numbers_that_cannot_work_are_refused(make: Callable[[], Any], text: str) -> None:
@@ -143,3 +146,39 @@ def test_numbers_that_cannot_work_are_refused(make: Callable[[], Any], text: str
         make()
     assert e.value.code == "MDLC1254"
     assert e.value.message.startswith(text)
+
+
+def test_what_f32_cannot_hold_is_said() -> None:
+    with pytest.raises(TrainError) as e:
+        mc.train.sgd(1e39)
+    assert e.value.hint == "f32 holds 0 and 1.18e-38 to 3.4e+38"
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "hint"),
+    [
+        (lambda: mc.train.sgd("fast"), "sgd: learning_rate is a str", "the learning rate comes"),
+        (lambda: mc.train.adam([1e-3]), "adam: learning_rate is a list", "the learning rate comes"),
+        (lambda: mc.train.adam(epsilon=None), "adam: epsilon is None, expected Real", None),
+        (lambda: mc.train.adam(True), "adam: learning_rate is a bool", "the learning rate comes"),
+        (lambda: mc.train.adamw(exclude="*_bias"), "adamw: exclude is a str", "exclude=("),
+        (lambda: mc.train.adamw(exclude=5), "adamw: exclude is a int", "exclude=("),
+        (lambda: mc.train.adamw(exclude=(5,)), "adamw: exclude[0] is a int", "exclude=("),
+    ],
+)
+def test_what_is_no_number_and_no_names_is_refused(
+    make: Callable[[], Any], text: str, hint: str | None
+) -> None:
+    with pytest.raises(OptionError) as e:
+        make()
+    assert e.value.code == "MDLC1001"
+    assert e.value.message.startswith(text)
+    assert (e.value.hint is None) if hint is None else str(e.value.hint).startswith(hint)
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    """An op of a value and a number of NumPy would be NumPy's."""
+    optimizer = mc.train.adamw(np.float32(0.5), np.float64(0.9), exclude=["b"])
+    assert type(optimizer.learning_rate) is type(optimizer.beta1) is float
+    assert optimizer == mc.train.adamw(0.5, exclude=("b",))
+    assert mc.train.momentum(1, momentum=0) == mc.train.momentum(1.0, 0.0)

@@ -207,8 +207,47 @@ def test_the_learning_rate_is_an_input() -> None:
     with pytest.raises(TrainError, match="learning_rate is nan") as e:
         step.learning_rate = float("nan")
     assert e.value.code == "MDLC1254"
+    for large in (1e39, 10**400):
+        with pytest.raises(TrainError, match=r"learning_rate is .*, which no f32\[\(\)\] holds"):
+            step.learning_rate = large
     with pytest.raises(OptionError, match="learning_rate is a str"):
         step.learning_rate = "fast"  # type: ignore[assignment]
+    step.learning_rate = np.float32(0.25)  # type: ignore[assignment]
+    assert step.learning_rate == 0.25
+    step.learning_rate = 1e-3
+    assert repr(step.learning_rate) == "0.001"  # the number that was set, not that of f32
+
+
+def test_a_step_of_f64_has_a_rate_of_f64() -> None:
+    loss = mc.trace(lambda w, b: w.sum() + b.sum().astype("f64"), mc.f64[3], f32[2])
+    start = {"w": np.ones(3), "b": np.ones(2, np.float32)}
+    step = mc.compile_train_step(loss, start, mc.train.sgd(0.1), threads=1)
+    step()
+    np.testing.assert_array_equal(step.params["w"], 0.9)
+    np.testing.assert_array_equal(step.params["b"], np.float32(0.9))
+    step.learning_rate = 1e100
+    step()
+    np.testing.assert_array_equal(step.params["w"], -1e100)
+
+
+def test_a_batch_without_labels_moves_nothing() -> None:
+    """Its loss is NaN, which a Trainer sees; the gradients of others are kept."""
+
+    def loss(x: Any, y: Any, w: Any) -> Any:
+        return mc.train.cross_entropy(x @ w, y, ignore_index=-1)
+
+    start = {"w": parameters()["w1"]}
+    graph = mc.trace(loss, f32[ROWS, FEATURES], i64[ROWS], f32[FEATURES, HIDDEN])
+    x, y = batches(1)[0]
+    half, whole = (
+        mc.compile_train_step(graph, start, mc.train.sgd(rate), accumulate=calls, threads=1)
+        for rate, calls in ((1.0, 2), (0.5, 1))
+    )
+    assert np.isnan(half(x, np.full(ROWS, -1))[0])
+    half(x, y)
+    whole(x, y)
+    assert (half.params["w"] != start["w"]).any()
+    np.testing.assert_allclose(half.params["w"], whole.params["w"], rtol=1e-6)
 
 
 def test_a_loss_of_nan_is_reported_not_raised() -> None:
@@ -403,6 +442,36 @@ BAD: dict[str, tuple[Callable[[], Any], type[CompileError], str, str]] = {
         "MDLC1254",
         "loss_scale is inf",
     ),
+    "a clip_norm that f32 cannot hold": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, clip_norm=1e39),
+        TrainError,
+        "MDLC1254",
+        "clip_norm is 1e+39",
+    ),
+    "a loss_scale that f32 cannot hold": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, loss_scale=1e60),
+        TrainError,
+        "MDLC1254",
+        "loss_scale is 1e+60",
+    ),
+    "a loss_scale whose inverse f32 cannot hold": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, loss_scale=1e-39),
+        TrainError,
+        "MDLC1254",
+        "loss_scale is 1e-39",
+    ),
+    "a largest scale that f32 cannot hold": (
+        lambda: mc.train.DynamicScale(initial=2.0**120, interval=1, largest=2.0**200),
+        TrainError,
+        "MDLC1254",
+        "largest is 1.6",
+    ),
+    "an unknown option": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, thread=1),
+        TrainError,
+        "MDLC1259",
+        "there is no option 'thread'",
+    ),
     "seed": (
         lambda: mc.compile_train_step(simple(), WEIGHTS, seed=-1),
         TrainError,
@@ -473,6 +542,38 @@ def test_a_state_of_another_model_changes_nothing() -> None:
         assert text in found.message
     assert not step.params["w"].any()
     refusal(OptionError, lambda: step.load_state([1]))  # type: ignore[arg-type]
+    renamed = {k.replace("m/w", "m/w1"): v for k, v in good.items()}
+    found = refusal(TrainError, lambda: step.load_state(renamed))
+    assert (found.message, found.hint) == (
+        "load_state: the state lacks 'm/w'",
+        "did you mean 'm/w1'?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "number", "wanted"),
+    [
+        ("steps", np.array(-5), "at least 0"),
+        ("good", np.array(-1), "at least 0"),
+        ("accumulated", np.array(2), "0 to 1, as accumulate is 2"),
+        ("accumulated", np.array(-1), "0 to 1, as accumulate is 2"),
+        ("scale", np.float32(0), "a positive number"),
+        ("scale", np.float32("inf"), "a positive number"),
+        ("scale", np.float32("nan"), "a positive number"),
+    ],
+)
+def test_a_counter_that_no_training_leaves_is_refused(
+    key: str, number: np.ndarray, wanted: str
+) -> None:
+    rule = mc.train.DynamicScale()
+    step = mc.compile_train_step(simple(), WEIGHTS, accumulate=2, loss_scale=rule, threads=1)
+    good = step.state()
+    changed = good | {f"counters/{key}": np.asarray(number), "parameters/w": np.ones(3, np.float32)}
+    found = refusal(TrainError, lambda: step.load_state(changed))
+    assert found.code == "MDLC1255"
+    assert found.message.endswith(f"'counters/{key}' is {number}, expected {wanted}")
+    assert not step.params["w"].any()
+    step.load_state(good)
 
 
 def test_calls_that_do_not_fit_are_refused() -> None:

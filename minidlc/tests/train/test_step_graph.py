@@ -29,7 +29,8 @@ class Run:
         self.state = {v.key: v.initial for v in built.variables}
 
     def __call__(self, *data: np.ndarray, rate: float = 0.1) -> list[np.ndarray]:
-        given = [*data, np.float32(rate), *self.state.values()]
+        in_its_type = np.array(rate, self.built.rate.type.dtype.numpy)
+        given = [*data, in_its_type, *self.state.values()]
         results = mc.interpret(self.built.graph, given)
         changing = [v.key for v in self.built.variables if v.changes]
         self.state |= dict(zip(changing, results[self.built.results :], strict=True))
@@ -63,9 +64,8 @@ def test_a_step_of_gradient_descent_is_that_by_hand() -> None:
     np.testing.assert_allclose(loss, ((X @ W + B - Y) ** 2).mean(), rtol=1e-12)
     np.testing.assert_allclose(prediction, X @ W + B, rtol=1e-12)
     dw, db = gradients(X, Y)
-    rate = float(np.float32(0.1))
-    np.testing.assert_allclose(run.state["parameters/w"], W - rate * dw, rtol=1e-12)
-    np.testing.assert_allclose(run.state["parameters/b"], B - rate * db, rtol=1e-12)
+    np.testing.assert_allclose(run.state["parameters/w"], W - 0.1 * dw, rtol=1e-14)
+    np.testing.assert_allclose(run.state["parameters/b"], B - 0.1 * db, rtol=1e-14)
     assert run.state["counters/steps"] == 1
 
 
@@ -114,6 +114,32 @@ def test_gradients_are_clipped_by_the_length_of_all_of_them() -> None:
     loose(X, Y)
     plain(X, Y)
     np.testing.assert_array_equal(loose.state["parameters/w"], plain.state["parameters/w"])
+
+
+@pytest.mark.parametrize(("element", "size"), [(f32, 1e20), (f32, 1e38), (f64, 1e20), (f64, 1e170)])
+def test_a_length_is_found_where_squares_are_infinite(element: Any, size: float) -> None:
+    loss = mc.trace(lambda w: w.sum() * size, element[4])
+    start = {"w": np.ones(4, element.numpy)}
+    run = Run(step_graph(loss, start, Plan(mc.train.sgd(), clip_norm=0.5)))
+    run(rate=1.0)
+    np.testing.assert_allclose(run.state["parameters/w"], 0.75, rtol=1e-6)
+
+
+def test_large_gradients_of_f64_are_no_overflow() -> None:
+    loss = mc.trace(lambda w: w.sum() * 1e60, f64[4])
+    rule = mc.train.DynamicScale(initial=8.0)
+    run = Run(step_graph(loss, {"w": np.ones(4)}, Plan(mc.train.sgd(), loss_scale=rule)))
+    run(rate=1e-60)
+    np.testing.assert_allclose(run.state["parameters/w"], 0, atol=1e-12)
+    assert (run.state["counters/steps"], run.state["counters/scale"]) == (1, 8)
+
+
+def test_a_scale_that_the_loss_cannot_be_multiplied_by_is_refused() -> None:
+    loss = mc.trace(lambda w: w.sum(), f16[4])
+    start = {"w": np.ones(4, np.float16)}
+    with pytest.raises(TrainError, match="and the loss is of f16") as e:
+        step_graph(loss, start, Plan(mc.train.sgd(), loss_scale=1e5))
+    assert e.value.code == "MDLC1254"
 
 
 def test_gradients_of_zero_are_not_divided_by_their_length() -> None:
@@ -258,6 +284,9 @@ def test_inputs_of_integers_have_no_gradient() -> None:
     with pytest.raises(GradientError) as e:
         step_graph(loss, {"w": np.zeros(3, np.int64)}, Plan(mc.train.sgd()))
     assert e.value.code == "MDLC1202"
+    assert e.value.message == (
+        "compile_train_step: parameter 'w' is i64[3]: no derivative by integers"
+    )
 
 
 class Halving(Sgd):
@@ -275,6 +304,39 @@ class Forgetful(Sgd):
 class Wordless(Sgd):
     def update(self, parameter: Any, *rest: Any) -> Any:
         return parameter
+
+
+class Remembering(Sgd):
+    """Any slots at all."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        object.__setattr__(self, "found", found)
+
+    def slots(self, type: Any) -> Any:
+        return self.found  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (None, "Remembering.slots returned None"),
+        ([np.zeros(2)], "Remembering.slots returned [array([0., 0.])]"),
+        ({"parameters": np.zeros(2)}, "Remembering.slots calls a slot 'parameters'"),
+        ({"gradients": np.zeros(2)}, "Remembering.slots calls a slot 'gradients'"),
+        ({"counters": np.zeros(2)}, "Remembering.slots calls a slot 'counters'"),
+        ({"m/b": np.zeros(2)}, "Remembering.slots calls a slot 'm/b'"),
+        ({1: np.zeros(2)}, "Remembering.slots calls a slot 1"),
+        ({"m": "zeros"}, "Remembering.slots gives 'zeros' for m"),
+        ({"m": None}, "Remembering.slots gives None for m"),
+        ({"m": [[1.0], [2.0, 3.0]]}, "Remembering.slots gives [[1.0], [2.0, 3.0]] for m"),
+    ],
+)
+def test_slots_that_no_state_can_hold_are_refused(found: Any, text: str) -> None:
+    with pytest.raises(TrainError) as e:
+        started(Plan(Remembering(found), accumulate=2))
+    assert e.value.code == "MDLC1253"
+    assert e.value.message.startswith(text)
 
 
 @pytest.mark.parametrize(
