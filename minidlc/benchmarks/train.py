@@ -6,8 +6,9 @@ Forward, backward and update of an MLP (784-512-512-10) and a CNN (two convoluti
 products), batch 64, f32. Run it in an environment that has jax and torch beside minidlc; an engine
 that is missing is left out. Each runs in its best form: PyTorch with fused optimisers, JAX with its
 state donated and images with channels last. Each engine is a process of its own; they take turns,
-the losses after equal numbers of steps must agree. The ratio is that of the medians, ours over theirs: below 1 is
-faster; its interval is the middle 95 % of 10,000 bootstrap samples of the rounds.
+the losses after equal numbers of steps must agree. The ratio is that of the medians, ours over
+theirs: below 1 is faster; its interval is the middle 95 % of 10,000 bootstrap samples of the
+rounds.
 """
 
 from __future__ import annotations
