@@ -13,6 +13,7 @@ Treated in course chapter 01_graph_ir.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import TypeAlias
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _TESTS = str(Path(_PACKAGE) / "tests")
+_BETWEEN = (contextlib.__file__, "<frozen ")  # Python's own frames, as of `with` and of mixins
 
 
 def _is_notebook_cell(file: str) -> bool:
@@ -116,7 +118,8 @@ def caller() -> PyLoc | None:
     while frame is not None:
         name = frame.f_code.co_filename
         generated = name == "<string>" and frame.f_code.co_name == "__init__"  # of a dataclass
-        if not generated and (not name.startswith(_PACKAGE) or name.startswith(_TESTS)):
+        between = generated or name.startswith(_BETWEEN)
+        if not between and (not name.startswith(_PACKAGE) or name.startswith(_TESTS)):
             return PyLoc(name, frame.f_lineno)
         frame = frame.f_back
     return None

@@ -1,20 +1,23 @@
 """A file that is there as a whole or not at all, whatever happens while it is written.
 
-    with atomic_file("runs/step-100.mdlc") as file: # writes .step-100.mdlc.4711.tmp
+    with atomic_file("runs/step-100.mdlt") as file: # writes .step-100.mdlt.4711-0.tmp
         file.write(b"…")
     # now the file stands under its name; if the block raised, nothing has changed
 
 The bytes go to a temporary file in the same folder and to the disk (fsync), then the file takes its
 name in one step, then the folder goes to the disk as well. A process that is killed in between
-leaves a temporary file, which `sweep` deletes. Source: Pillai and others, "All file systems are not
-created equal", OSDI 2014. Treated in course chapter 03_autodiff.
+leaves a temporary file, which `sweep` deletes. Its name has the process and a count: several may
+write one file at the same time, and the last one wins. Source: Pillai and others, "All file systems
+are not created equal", OSDI 2014. Treated in course chapter 03_autodiff.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +26,8 @@ from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_TEMPORARY = re.compile(r"\.(.+)\.\d+-\d+\.tmp")
+_count = itertools.count()
 
 
 @contextlib.contextmanager
@@ -33,44 +38,54 @@ def atomic_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
     """
     expect("atomic_file", "path", path, str, os.PathLike)
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    if not target.name:  # "", "." and "/"
+        raise _refusal(repr(os.fspath(path)), "it names no file")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.tmp")
     try:
-        with _refusing(target):
+        with refusing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             file = temporary.open("wb")
         with file:
             yield file
-            with _refusing(target):
+            with refusing(target):
                 file.flush()
                 os.fsync(file.fileno())
-        with _refusing(target):
+        with refusing(target):
             os.replace(temporary, target)
             _sync_folder(target.parent)
     except BaseException as e:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
         if isinstance(e, OSError) and e.errno in _NO_ROOM:  # raised by a write within the block
-            raise _refusal(target, e) from None
+            raise _refusal(target, e.strerror or str(e)) from None
         raise
 
 
-def sweep(folder: Path) -> None:
-    """Delete what killed processes left half written. No process may be writing there now."""
+def sweep(folder: Path, name: re.Pattern[str]) -> None:
+    """Delete what killed processes left half written of files with such a name.
+
+    No process may be writing one of them now. All other files stay.
+    """
     for path in folder.glob(".*.tmp"):
-        with contextlib.suppress(OSError):
-            path.unlink()
+        half = _TEMPORARY.fullmatch(path.name)
+        if half and name.fullmatch(half[1]):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextlib.contextmanager
-def _refusing(target: Path) -> Generator[None]:
+def refusing(target: Path) -> Generator[None]:
+    """Make TrainError (MDLC1265) of what the system says while `target` is written."""
     try:
         yield
     except OSError as e:
-        raise _refusal(target, e) from None
+        raise _refusal(target, e.strerror or str(e)) from None
+    except ValueError as e:  # a path with a zero byte
+        raise _refusal(repr(str(target)), str(e)) from None
 
 
-def _refusal(target: Path, error: OSError) -> TrainError:
-    text = f"{target} cannot be written: {error.strerror or error}"
+def _refusal(target: object, reason: str) -> TrainError:
+    text = f"{target} cannot be written: {reason}"
     hint = "nothing was changed: the file before it, if any, is still there"
     return TrainError(text, hint=hint, code="MDLC1265")
 

@@ -31,7 +31,7 @@ import numpy as np
 from minidlc.expr.types import DTYPES, Array, dtype
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError, TypeRuleError
-from minidlc.train.atomic import atomic_file, sweep
+from minidlc.train.atomic import atomic_file, refusing, sweep
 
 _MAGIC = b"mdlc-checkpoint\n"
 _VERSION = 1
@@ -59,7 +59,9 @@ def save(
     Raises TrainError: MDLC1265 the file cannot be written (the one before is still there), MDLC1276
     a value that is no array of numbers, or a meta that JSON cannot say.
     """
+    expect("save", "path", path, str, os.PathLike)
     expect("save", "state", state, Mapping, hint="step.state()")
+    expect("save", "meta", meta, Mapping, type(None), hint='{"step": 100}')
     arrays = {name: _array(name, value) for name, value in state.items()}
     entries: list[list[object]] = []
     place = 0
@@ -75,7 +77,7 @@ def save(
         }
     )
     head = _MAGIC + _HEAD.pack(len(text)) + text
-    with atomic_file(path) as file:
+    with atomic_file(path) as file, refusing(Path(path)):
         sha = hashlib.sha256()
         for part in (head, *(_little(array) for array in arrays.values())):
             padded = part + bytes(_aligned(len(part)) - len(part))
@@ -92,6 +94,8 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
         data = source.read_bytes()
     except OSError as e:
         _refuse(source, f"cannot be read: {e.strerror or e}")
+    except ValueError as e:  # a path with a zero byte
+        _refuse(repr(str(source)), f"cannot be read: {e}")
     begin = len(_MAGIC) + _HEAD.size
     if data[: len(_MAGIC)] != _MAGIC:
         _refuse(source, "is no checkpoint of minidlc")
@@ -112,8 +116,11 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
 class Checkpoints:
     """A folder of checkpoints of one run, named by step: the last `keep` of them.
 
-    One process writes there at a time; what an earlier one left half written is deleted. Raises
-    TrainError: MDLC1265 the folder cannot be written, MDLC1278 `keep` below 1.
+    One process writes there at a time; what an earlier one left half written, the first `save`
+    deletes. Steps do not fall: a run that begins anew wants a folder of its own, or `latest()`
+    would give it the state of the old one. Raises TrainError: MDLC1265 the folder cannot be
+    written, MDLC1278 `keep` below 1 or a step below 0, MDLC1279 a step lower than that of a
+    checkpoint that is there, unless `latest()` found that one damaged.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = 3) -> None:
@@ -124,21 +131,35 @@ class Checkpoints:
         self.folder = Path(folder)
         self.keep = keep
         self.refused: tuple[str, ...] = ()  # what latest() had to pass over, and why
-        sweep(self.folder)
+        self._damaged: set[Path] = set()  # the files of these
+        self._swept = False
 
     def paths(self) -> list[Path]:
         """The checkpoints there are, oldest step first."""
-        found = [(_NAME.fullmatch(p.name), p) for p in self.folder.glob("step-*.mdlt")]
-        return [p for _, p in sorted((int(m[1]), p) for m, p in found if m)]
+        files = self.folder.glob("step-*.mdlt")
+        return sorted((p for p in files if _NAME.fullmatch(p.name) and p.is_file()), key=_step_of)
 
     def save(
         self, step: int, state: Mapping[str, Any], meta: Mapping[str, Any] | None = None
     ) -> Path:
         """Write the checkpoint of a step, then delete those that are too many."""
+        expect("Checkpoints.save", "step", step, int, np.integer)
+        if step < 0:
+            raise TrainError(f"Checkpoints.save: step is {step}, below 0", code="MDLC1278")
+        whole = [p for p in self.paths() if p not in self._damaged]
+        if whole and _step_of(whole[-1]) > step:
+            text = f"{self.folder} has {whole[-1].name} already: step {step} is behind it"
+            hint = "a new run wants a new folder; one that goes on begins with latest()"
+            raise TrainError(text, hint=hint, code="MDLC1279")
+        if not self._swept:
+            sweep(self.folder, _NAME)
+            self._swept = True
         path = self.folder / f"step-{step:08d}.mdlt"
         save(path, state, meta)
-        for old in self.paths()[: -self.keep]:
-            if old != path:  # a run that began anew may write steps lower than those there
+        self._damaged.discard(path)
+        kept = [p for p in self.paths() if p not in self._damaged][-self.keep :]
+        for old in self.paths():
+            if _step_of(old) < _step_of(kept[0]):
                 old.unlink(missing_ok=True)
         return path
 
@@ -152,14 +173,25 @@ class Checkpoints:
                 break
             except TrainError as e:
                 refused.append(e.message)
+                self._damaged.add(path)
         self.refused = tuple(refused)
         return found
+
+
+def _step_of(path: Path) -> int:
+    found = _NAME.fullmatch(path.name)
+    assert found is not None, "paths() gives such names only"
+    return int(found[1])
 
 
 def _array(name: object, value: object) -> Array:
     """A contiguous array of an element type that the kit has."""
     expect("save", "a name in state", name, str)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as e:
+        text = f"save: {name!r} is a {type(value).__name__} that is no array: {e}"
+        raise TrainError(text, code="MDLC1276") from None
     try:
         dtype(array.dtype)
     except TypeRuleError:
@@ -193,5 +225,5 @@ def _aligned(place: int) -> int:
     return -(-place // _ALIGN) * _ALIGN
 
 
-def _refuse(path: Path, text: str) -> Never:
+def _refuse(path: object, text: str) -> Never:
     raise TrainError(f"{path} {text}", code="MDLC1275") from None

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Never
+from typing import Any, Never, TypeGuard
 
 import numpy as np
 
@@ -74,12 +75,12 @@ class Dataset:
         return self._with(stage)
 
     def prefetch(self, depth: int = 2, *, workers: int = 1, processes: bool = False) -> Dataset:
-        """Let `workers` threads make up to `depth` elements before they are asked for.
+        """Let `workers` threads make elements before they are asked for: up to `depth`, or workers.
 
         The elements are the same, in the same order, for any number of workers; 0 means none.
         `processes` makes them processes, for functions that compute in Python: they are copies of
         this one (fork), started for each epoch. Raises TrainError (MDLC1270) where the system
-        cannot do that.
+        cannot do that; in the loop, MDLC1281 for elements that cannot be sent from one.
         """
         depth = _number("prefetch", "depth", depth, 1)
         expect("prefetch", "processes", processes, bool)
@@ -130,15 +131,25 @@ class Dataset:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on where `state()` was taken: the next element is the one that came next there.
 
-        Raises TrainError (MDLC1273) for the state of a data set of other stages, sizes or seeds.
+        Raises TrainError (MDLC1273) for the state of a data set of other stages, sizes or seeds, or
+        for a place that it does not have; then nothing has changed.
         """
         expect("load_state", "state", state, Mapping, hint="what state() returned")
         if (of := state.get("of")) != str(self):
             notes = (f"saved: {of}", f"this one: {self}")
             text = "load_state: the state is that of another data set"
             raise TrainError(text, notes=notes, code="MDLC1273")
-        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        epoch, position = state.get("epoch"), state.get("position")
+        if not (_is_in(epoch, math.inf) and _is_in(position, len(self))):
+            text = f"load_state: there is no epoch {epoch!r} with a position {position!r}"
+            hint = f"an epoch has {len(self)} elements; state() gives both numbers"
+            raise TrainError(text, hint=hint, code="MDLC1273")
+        self.epoch, self.position = int(epoch), int(position)
         self._loop = None
+
+    def __repr__(self) -> str:
+        at = f"{len(self)} in an epoch; next: epoch {self.epoch}, position {self.position}"
+        return f"<Dataset {self}; {at}>"
 
     def __str__(self) -> str:
         return str(self.stage)
@@ -158,7 +169,7 @@ def dataset(source: Mapping[str, Any] | Sequence[Any]) -> Dataset:
     if not isinstance(source, Mapping):
         stage: Stage = Items(source)
     else:
-        arrays = {name: _read_only(array) for name, array in source.items()}
+        arrays = {name: _read_only(f"dataset: {name!r}", a) for name, a in source.items()}
         lengths = {name: len(a) if a.ndim else None for name, a in arrays.items()}
         if None in lengths.values() or len(set(lengths.values())) > 1:
             text = f"dataset: the arrays differ in length: {lengths}"
@@ -170,15 +181,27 @@ def dataset(source: Mapping[str, Any] | Sequence[Any]) -> Dataset:
 def windows(array: Any, length: int, *, stride: int = 1) -> Dataset:
     """The pieces of `length` rows of an array, each beginning `stride` behind the one before.
 
-    For sequences: characters, sound. Raises TrainError (MDLC1269) for an array that is too short.
+    For sequences: characters, sound. Raises TrainError (MDLC1269) for an array that is too short,
+    for rows that differ in length, and for text: it wants codes.
     """
     length = _number("windows", "length", length, 1)
-    whole = np.atleast_1d(_read_only(array))
+    if isinstance(array, (str, bytes)):
+        hint = "np.frombuffer(text.encode(), np.uint8) makes codes of it"
+        raise TrainError("windows: text is no array", hint=hint, code="MDLC1269")
+    whole = np.atleast_1d(_read_only("windows: this", array))
     return _filled(Windows(whole, length, _number("windows", "stride", stride, 1)))
 
 
-def _read_only(array: Any) -> Array:
-    view = np.asarray(array).view()
+def _is_in(number: Any, last: float) -> TypeGuard[int]:
+    return isinstance(number, (int, np.integer)) and bool(0 <= number <= last)
+
+
+def _read_only(what: str, array: Any) -> Array:
+    try:
+        view = np.asarray(array).view()
+    except (TypeError, ValueError) as e:
+        hint = "a list of records may have arrays of many sizes: dataset([…])"
+        raise TrainError(f"{what} is no array: {e}", hint=hint, code="MDLC1269") from None
     view.flags.writeable = False
     return view
 

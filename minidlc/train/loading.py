@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
@@ -29,7 +30,8 @@ from itertools import islice
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from minidlc.support.errors import TrainError
+from minidlc.support.errors import CompileError, TrainError
+from minidlc.support.locations import caller
 
 T = TypeVar("T")
 
@@ -42,11 +44,13 @@ def ahead(
     workers: int,
     processes: bool = False,
 ) -> Generator[T]:
-    """Yield make(n) for each of the numbers, up to `depth` of them made before they are asked for.
+    """Yield make(n) for each of the numbers, made before they are asked for.
 
-    With 0 workers everything is made when it is asked for, by who asks. An exception of `make` is
-    raised in its turn. When the generator ends, however it ends, its workers have ended too; what
-    they are at is finished first. Raises TrainError (MDLC1280) if a process is killed.
+    So many are ahead of the one that is handed out: `depth`, or one for each worker if that is
+    more. With 0 workers everything is made when it is asked for, by who asks. An exception of
+    `make` is raised in its turn. When the generator ends, however it ends, its workers have ended
+    too; what they are at is finished first. Raises TrainError: MDLC1280 a process is killed,
+    MDLC1281 an element cannot be sent from one.
     """
     if not workers:
         yield from map(make, numbers)
@@ -54,14 +58,19 @@ def ahead(
     todo = iter(numbers)
     pool, job = _processes(make, workers) if processes else _threads(make, workers)
     try:
-        coming: deque[Future[T]] = deque()
+        coming: deque[Future[Any]] = deque()
         for n in islice(todo, max(depth, workers)):
             coming.append(pool.submit(job, n))
         while coming:
             element = coming.popleft().result()
+            if processes:
+                element = _received(element)
             for n in islice(todo, 1):
                 coming.append(pool.submit(job, n))
             yield element
+    except CompileError as e:
+        e.at(caller())  # a worker has no line of the reader's program
+        raise
     except BrokenExecutor:
         hint = "killed from outside, or out of memory: fewer workers, smaller batches"
         text = "a process that prepares data has ended before its work was done"
@@ -79,7 +88,7 @@ def can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-def _processes(make: Callable[[int], T], workers: int) -> tuple[Executor, Callable[[int], T]]:
+def _processes(make: Callable[[int], T], workers: int) -> tuple[Executor, Callable[[int], bytes]]:
     """Copies of this process: data and functions are there without being sent."""
     context = multiprocessing.get_context("fork")
     return ProcessPoolExecutor(workers, context, _adopt, (make,)), _made
@@ -103,6 +112,24 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _made(n: int) -> Any:
+def _made(n: int) -> bytes:
+    """Element `n`, in the bytes that go to the parent: packed here, where a fault has a place."""
     assert _make is not None, "a worker adopts its work first"
-    return _make(n)
+    made = _make(n)
+    try:
+        return pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+    except Exception as e:
+        raise _unsendable(e) from None
+
+
+def _received(sent: bytes) -> Any:
+    try:
+        return pickle.loads(sent)
+    except Exception as e:
+        raise _unsendable(e) from None
+
+
+def _unsendable(error: Exception) -> TrainError:
+    text = f"prefetch: an element cannot be sent from a process: {type(error).__name__}: {error}"
+    hint = "let map return arrays, numbers, dicts, tuples; threads hand over anything"
+    return TrainError(text, hint=hint, code="MDLC1281")

@@ -17,13 +17,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, TracebackType
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support.errors import TrainError
-from minidlc.support.locations import PyLoc, caller
+from minidlc.support.locations import PyLoc
 
 
 class Stage(ABC):
@@ -47,6 +47,10 @@ class Stage(ABC):
         """Which record of the source element `n` comes from (batches: their own number)."""
         return n
 
+    def is_rest(self, epoch: int, n: int) -> bool:
+        """Is element `n` a last batch, smaller than the others?"""
+        return False
+
 
 @dataclass(frozen=True)
 class Arrays(Stage):
@@ -61,6 +65,9 @@ class Arrays(Stage):
         return {name: array[n] for name, array in self.arrays.items()}
 
     def many(self, epoch: int, numbers: Sequence[int] | Array) -> dict[str, Array]:
+        for name, array in self.arrays.items():
+            if array.dtype.hasobject:
+                _refuse(f"batch: {name!r} holds objects of Python, no numbers")
         return {name: array[np.asarray(numbers)] for name, array in self.arrays.items()}
 
     def __str__(self) -> str:
@@ -133,6 +140,9 @@ class Shuffle(Stage):
     def index(self, epoch: int, n: int) -> int:
         return self.below.index(epoch, int(self.order(epoch)[n]))
 
+    def is_rest(self, epoch: int, n: int) -> bool:
+        return self.below.is_rest(epoch, int(self.order(epoch)[n]))
+
     def __str__(self) -> str:
         return f"{self.below} > shuffle({self.seed})"
 
@@ -164,6 +174,9 @@ class Map(Stage):
     def index(self, epoch: int, n: int) -> int:
         return self.below.index(epoch, n)
 
+    def is_rest(self, epoch: int, n: int) -> bool:
+        return self.below.is_rest(epoch, n)
+
     @property
     def _name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
@@ -190,6 +203,9 @@ class Batch(Stage):
             epoch, range(n * self.size, min((n + 1) * self.size, len(self.below)))
         )
 
+    def is_rest(self, epoch: int, n: int) -> bool:
+        return (n + 1) * self.size > len(self.below)
+
     def __str__(self) -> str:
         return f"{self.below} > batch({self.size}{', drop_last' if self.drop_last else ''})"
 
@@ -202,35 +218,51 @@ def generator(seed: int, *place: int) -> np.random.Generator:
 def stacked(elements: Sequence[Any], numbers: Sequence[int]) -> Any:
     """Elements of one form as one: dicts and tuples part by part, arrays on a new first axis.
 
-    Raises TrainError (MDLC1272) for elements that differ in their parts, shapes or types.
+    Dicts and tuples may hold others. Raises TrainError (MDLC1272) for elements that differ in their
+    parts, shapes or types, and for what is no array, such as None.
     """
-    first = elements[0]
+    first = _form(elements[0], numbers[0])
     for element, n in zip(elements, numbers, strict=True):
-        if (form := _form(element)) != _form(first):
-            text = f"batch: element {n} is {form}, but element {numbers[0]} is {_form(first)}"
-            hint = "a map before the batch can bring them to one size"
-            raise TrainError(text, hint=hint, code="MDLC1272")
+        if (form := _form(element, n)) != first:
+            text = f"batch: element {n} is {form}, but element {numbers[0]} is {first}"
+            _refuse(text, "a map before the batch can bring them to one size")
+    return _joined(elements)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    first = parts[0]
     if isinstance(first, Mapping):
         names = list(cast("Mapping[str, Any]", first))
-        return {name: np.stack([e[name] for e in elements]) for name in names}
+        return {name: _joined([part[name] for part in parts]) for name in names}
     if isinstance(first, tuple):
-        return tuple(np.stack(parts) for parts in zip(*elements, strict=True))
-    return np.stack(elements)
+        return tuple(_joined(part) for part in zip(*parts, strict=True))
+    return np.stack(parts)
 
 
-def _form(element: Any) -> str:
-    """The parts, types and shapes of an element as text."""
+def _form(element: Any, n: int) -> str:
+    """The parts, types and shapes of element `n` as text."""
     if isinstance(element, Mapping):
         parts = cast("Mapping[str, Any]", element).items()
-        return f"{{{', '.join(f'{name}: {_form(part)}' for name, part in parts)}}}"
+        return f"{{{', '.join(f'{name}: {_form(part, n)}' for name, part in parts)}}}"
     if isinstance(element, tuple):
-        return f"({', '.join(_form(part) for part in cast('tuple[Any, ...]', element))})"
-    array = np.asarray(element)
+        return f"({', '.join(_form(part, n) for part in cast('tuple[Any, ...]', element))})"
+    try:
+        array = np.asarray(element)
+    except (TypeError, ValueError) as e:
+        _refuse(f"batch: element {n} has a {type(element).__name__} that is no array: {e}")
+    if array.dtype.hasobject:
+        hint = "does the function given to map return its result?" if element is None else None
+        kind = "None" if element is None else f"a {type(element).__name__}"
+        _refuse(f"batch: element {n} has {kind}, which is no array", hint)
     return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
 
 
+def _refuse(text: str, hint: str | None = None) -> Never:
+    raise TrainError(text, hint=hint, code="MDLC1272") from None
+
+
 def _line_of(function: Callable[..., Any], trace: TracebackType | None) -> PyLoc | None:
-    """The line of the reader's file, that of the function, at which it raised."""
+    """The line of the function's own file at which it raised; None for one that is not Python's."""
     code: CodeType | None = getattr(function, "__code__", None)
     found = None
     while trace is not None:
@@ -238,4 +270,4 @@ def _line_of(function: Callable[..., Any], trace: TracebackType | None) -> PyLoc
         if code is not None and at.co_filename == code.co_filename:
             found = PyLoc(at.co_filename, trace.tb_lineno)
         trace = trace.tb_next
-    return found or caller()
+    return found

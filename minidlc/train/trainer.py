@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import os
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support.arguments import expect
-from minidlc.support.errors import TrainError
+from minidlc.support.errors import CallError, OptionError, TrainError
 from minidlc.train.checkpoint import Checkpoint, Checkpoints
 from minidlc.train.console import ctrl_c, is_terminal, progress
 from minidlc.train.data import Dataset
@@ -53,54 +54,74 @@ class Epoch:
     results: dict[str, float]
 
 
-@dataclass(eq=False)
 class Trainer:
     """Runs a step over a data set. `history` has one `Epoch` for each epoch that is complete.
+
+    `schedule`: from updates made to the learning rate. `evaluate`: called after each epoch; returns
+    numbers by name. `folder`: of the checkpoints, the last `keep` of them, one an epoch, or one
+    after `every` calls of the step. `nans_allowed`: so many losses in a row may be NaN or infinite.
+    `show`: the progress; None: if somebody looks at it.
 
     Raises OptionError (MDLC1001) for arguments of another kind, TrainError (MDLC1278) for numbers
     that cannot be meant.
     """
 
-    step: Step
-    data: Dataset
-    _: KW_ONLY
-    schedule: Callable[[int], float] | None = None  # from updates made to the learning rate
-    evaluate: Callable[[], Mapping[str, float]] | None = None  # called after each epoch
-    folder: str | os.PathLike[str] | None = None  # of the checkpoints
-    every: int | None = None  # calls of the step from one to the next; None: one an epoch
-    keep: int = 3  # so many checkpoints stay
-    nans_allowed: int = 0  # losses in a row that may be NaN or infinite
-    show: bool | None = None  # the progress; None: if somebody looks at it
-    history: list[Epoch] = field(init=False, default_factory=list["Epoch"])
-    losses: list[float] = field(init=False, default_factory=list[float])  # of the running epoch
-    calls: int = field(init=False, default=0)  # of the step: updates, unless they accumulate
-    interrupted: bool = field(init=False, default=False)  # the last fit ended by Ctrl-C
-
-    def __post_init__(self) -> None:
-        expect("Trainer", "step", self.step, Callable, hint="mc.compile_train_step makes one")  # pyright: ignore[reportArgumentType]
-        expect("Trainer", "data", self.data, Dataset, hint="mc.train.dataset(…) makes one")
-        expect("Trainer", "every", self.every, int, type(None))
-        expect("Trainer", "nans_allowed", self.nans_allowed, int)
-        if self.every is not None and (self.every < 1 or self.folder is None):
-            what = "without a folder" if self.folder is None else f"= {self.every}"
-            raise TrainError(f"Trainer: every {what} makes no checkpoints", code="MDLC1278")
-        self.checkpoints = None if self.folder is None else Checkpoints(self.folder, keep=self.keep)
+    def __init__(
+        self,
+        step: Step,
+        data: Dataset,
+        *,
+        schedule: Callable[[int], float] | None = None,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+        keep: int = 3,
+        nans_allowed: int = 0,
+        show: bool | None = None,
+    ) -> None:
+        _expect_step(step)
+        expect("Trainer", "data", data, Dataset, hint="mc.train.dataset(…) makes one")
+        for name, function in (("schedule", schedule), ("evaluate", evaluate)):
+            if function is not None:
+                expect("Trainer", name, function, Callable)  # pyright: ignore[reportArgumentType]
+        expect("Trainer", "folder", folder, str, os.PathLike, type(None))
+        expect("Trainer", "show", show, bool, type(None))
+        _expect_number("keep", keep, 1)
+        _expect_number("nans_allowed", nans_allowed, 0)
+        if every is not None:
+            _expect_number("every", every, 1)
+            if folder is None:
+                text = "Trainer: every without a folder makes no checkpoints"
+                raise TrainError(text, code="MDLC1278")
+        self.step, self.data = step, data
+        self.schedule, self.evaluate = schedule, evaluate
+        self.checkpoints = None if folder is None else Checkpoints(folder, keep=keep)
+        self.every, self.nans_allowed, self.show = every, nans_allowed, show
+        self.history: list[Epoch] = []
+        self.losses: list[float] = []  # of the epoch that has no record yet
+        self.calls = 0  # of the step: updates, unless they accumulate
+        self.interrupted = False  # the last fit ended by Ctrl-C
         self._nans = 0  # the last losses were not finite
+
+    def __repr__(self) -> str:
+        return f"<Trainer: {len(self.history)} epochs, {self.calls} calls of {self.step!r}>"
 
     def fit(self, epochs: int, *, resume: bool = False) -> list[Epoch]:
         """Train until the data set has gone through `epochs` epochs; returns the history.
 
         `resume` goes on from the newest whole checkpoint in the folder, if there is one. Ctrl-C
         ends after the running step, with a checkpoint, and sets `interrupted`; a second one ends at
-        once. Raises TrainError: MDLC1277 the loss is not finite, MDLC1279 the folder has
-        checkpoints of another run.
+        once. After an exception, such as one of `evaluate`, another `fit` goes on where this one
+        stood: with that batch, or with that evaluation. Raises TrainError: MDLC1277 the loss is not
+        finite, MDLC1278 `epochs` below 0, MDLC1279 the folder has checkpoints of another run.
         """
-        expect("fit", "epochs", epochs, int)
+        _expect_number("epochs", epochs, 0, "fit")
+        expect("fit", "resume", resume, bool)
         self._begin(resume)
         with ctrl_c() as asked, progress(is_terminal() if self.show is None else self.show) as bars:
             bar = bars.add_task("", total=len(self.data), loss=math.nan)
-            while self.data.epoch < epochs and not asked.is_set():
-                bars.update(bar, description=f"epoch {self.data.epoch + 1}/{epochs}")
+            while (done := self._epochs_done()) < epochs and not asked.is_set():
+                bars.update(bar, description=f"epoch {done + 1}/{epochs}")
                 for loss in self._epoch():
                     bars.update(bar, completed=self.data.position, loss=loss)
                     if asked.is_set():
@@ -110,24 +131,31 @@ class Trainer:
             self.save()
         return self.history
 
+    def _lacks_record(self) -> bool:
+        """Is an epoch trained, but not in the history? So it is if `evaluate` raised."""
+        return bool(self.losses) and self.data.position == 0
+
+    def _epochs_done(self) -> int:
+        return self.data.epoch - self._lacks_record()
+
     def _epoch(self) -> Generator[float]:
-        """The rest of an epoch: a loss after each step."""
+        """The rest of an epoch: a loss after each step, then the record."""
         begin = time.perf_counter()
-        with contextlib.closing(iter(self.data)) as batches:
-            for batch in batches:
-                self._train(batch)
-                if self.every and self.calls % self.every == 0:
-                    self.save()
-                yield self.losses[-1]
-        results: Mapping[str, float] = self.evaluate() if self.evaluate else {}
-        expect("Trainer", "what evaluate returns", results, Mapping, hint='{"accuracy": 0.98}')
+        if not self._lacks_record():
+            with contextlib.closing(iter(self.data)) as batches:
+                for batch in batches:
+                    self._train(batch)
+                    if self.every and self.calls % self.every == 0:
+                        self.save()
+                    yield self.losses[-1]
+        results = _checked_results(self.evaluate()) if self.evaluate else {}
         record = Epoch(
             epoch=self.data.epoch,
             steps=self.step.steps,
             loss=float(np.mean(self.losses)),
             learning_rate=self.step.learning_rate,
             seconds=time.perf_counter() - begin,
-            results={name: float(value) for name, value in results.items()},
+            results=results,
         )
         self.history.append(record)
         self.losses = []
@@ -135,10 +163,19 @@ class Trainer:
             self.save()
 
     def _train(self, batch: Any) -> None:
-        if self.schedule is not None:
-            self.step.learning_rate = self.schedule(self.step.steps)
-        arrays = cast("tuple[Any, ...]", batch) if isinstance(batch, tuple) else (batch,)
-        loss = float(self.step(*arrays)[0])
+        try:
+            if self.schedule is not None:
+                self.step.learning_rate = self.schedule(self.step.steps)
+            arrays = cast("tuple[Any, ...]", batch) if isinstance(batch, tuple) else (batch,)
+            loss = float(self.step(*arrays)[0])
+        except Exception as e:
+            self.data.position -= 1  # nothing was learnt of this batch: it comes again
+            if isinstance(e, CallError) and self.data.stage.is_rest(
+                self.data.epoch, self.data.position
+            ):
+                e.notes += ("this batch is the last of the epoch, and smaller than the others",)
+                e.hint = "batch(size, drop_last=True) leaves it out"
+            raise
         self.calls += 1
         self.losses.append(loss)
         self._nans = 0 if math.isfinite(loss) else self._nans + 1
@@ -179,12 +216,54 @@ class Trainer:
             raise TrainError(text, hint=hint, code="MDLC1279")
 
     def _restore(self, found: Checkpoint) -> None:
-        if not {"calls", "data", "history", "learning_rate", "losses"} <= found.meta.keys():
+        """Go on from a checkpoint; one that does not fit changes nothing."""
+        meta = found.meta
+        try:
+            calls, rate = operator.index(meta["calls"]), float(meta["learning_rate"])
+            losses = [float(loss) for loss in meta["losses"]]
+            history = [Epoch(**record) for record in meta["history"]]
+            place = meta["data"]
+        except (KeyError, TypeError, ValueError):
             text = f"fit: {found.path} was not written by a Trainer"
             hint = "load(path).state is what step.load_state takes"
-            raise TrainError(text, hint=hint, code="MDLC1279")
-        self.data.load_state(found.meta["data"])
-        self.step.load_state(found.state)
-        self.step.learning_rate = found.meta["learning_rate"]
-        self.calls, self.losses = found.meta["calls"], found.meta["losses"]
-        self.history = [Epoch(**record) for record in found.meta["history"]]
+            raise TrainError(text, hint=hint, code="MDLC1279") from None
+        before = self.data.state(), self.step.learning_rate
+        try:
+            self.data.load_state(place)
+            self.step.learning_rate = rate
+            self.step.load_state(found.state)  # last, because it loads all or nothing
+        except Exception:
+            self.data.load_state(before[0])
+            self.step.learning_rate = before[1]
+            raise
+        self.calls, self.losses, self.history = calls, losses, history
+
+
+def _expect_step(step: object) -> None:
+    """Raise OptionError unless it has what the trainer asks of a step."""
+    hint = "mc.compile_train_step makes one"
+    expect("Trainer", "step", step, Callable, hint=hint)  # pyright: ignore[reportArgumentType]
+    lacking = [n for n in ("learning_rate", "steps", "state", "load_state") if not hasattr(step, n)]
+    if lacking:
+        text = f"Trainer: step is a {type(step).__name__} without {', '.join(lacking)}"
+        raise OptionError(text, hint=hint, code="MDLC1001")
+
+
+def _expect_number(name: str, value: int, least: int, function: str = "Trainer") -> None:
+    expect(function, name, value, int)
+    if value < least:
+        text = f"{function}: {name} is {value}, expected {least} or more"
+        raise TrainError(text, code="MDLC1278")
+
+
+def _checked_results(results: Mapping[str, Any]) -> dict[str, float]:
+    """What `evaluate` returned, as numbers that a checkpoint can hold."""
+    expect("Trainer", "what evaluate returns", results, Mapping, hint='{"accuracy": 0.98}')
+    for name, value in results.items():
+        what = f"evaluate's {name!r}"
+        expect("Trainer", "a name that evaluate returns", name, str)
+        expect("Trainer", what, value, int, float, np.number, np.ndarray)
+        if np.size(value) != 1 or not np.isrealobj(value):
+            text = f"Trainer: {what} has shape {np.shape(value)}, expected one real number"
+            raise TrainError(text, code="MDLC1278")
+    return {name: float(np.asarray(value).item()) for name, value in results.items()}

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 import minidlc as mc
 from minidlc.expr.types import DTYPES
-from minidlc.support.errors import TrainError
+from minidlc.support.errors import CompileError, TrainError
 from minidlc.train.checkpoint import Checkpoints, load, save
 
 pytestmark = pytest.mark.ch03
@@ -99,24 +100,27 @@ def test_what_cannot_be_saved_and_what_was_there(tmp_path: Path) -> None:
         ({"a": "text"}, {}, "'a' is a str"),
         ({"a": [object()]}, {}, "no array of numbers"),
         ({"a": np.zeros(2, complex)}, {}, "complex128"),
+        ({"a": [[1], [1, 2]]}, {}, "'a' is a list that is no array"),
         ({}, {"a": np.float32(1)}, "meta cannot be written as JSON"),
     ):
         with pytest.raises(TrainError) as raised:
             save(path, bad, meta)
         assert raised.value.code == "MDLC1276"
         assert part in raised.value.message
+    with pytest.raises(CompileError, match="meta is a int, expected Mapping"):
+        save(path, {}, 5)  # pyright: ignore[reportArgumentType]
     assert_same(load(path).state, state(1))
 
 
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "run", keep=2)
     assert kept.latest() is None
-    for step in (9, 10, 100, 11):
-        kept.save(step, {"step": np.asarray(step)}, {"step": step})
-    assert [p.name for p in kept.paths()] == ["step-00000011.mdlt", "step-00000100.mdlt"]
+    for step in (9, 10, 100, np.int64(100), 123_456_789):
+        kept.save(step, {"step": np.asarray(step)}, {"step": int(step)})
+    assert [p.name for p in kept.paths()] == ["step-00000100.mdlt", "step-123456789.mdlt"]
     found = kept.latest()
     assert found is not None
-    assert found.meta == {"step": 100}
+    assert found.meta == {"step": 123_456_789}
     with pytest.raises(TrainError, match="keep is 0") as raised:
         Checkpoints(tmp_path, keep=0)
     assert raised.value.code == "MDLC1278"
@@ -133,6 +137,110 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     assert found is not None
     assert found.meta == {"step": 1}
     assert [part.partition(".mdlt ")[2][:6] for part in kept.refused] == ["is cut", "is no "]
+
+
+def test_steps_do_not_fall(tmp_path: Path) -> None:
+    """Else `latest()` would hand a new run the state of the old one."""
+    for step in (100, 101):
+        Checkpoints(tmp_path, keep=2).save(step, {}, {"step": step})
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises(TrainError, match=r"has step-00000101\.mdlt already: step 1 is") as raised:
+        Checkpoints(tmp_path, keep=2).save(1, {})
+    assert raised.value.code == "MDLC1279"
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_run_goes_on_behind_a_damaged_checkpoint(tmp_path: Path, keep: int) -> None:
+    for step in (10, 20):
+        Checkpoints(tmp_path, keep=2).save(step, {}, {"step": step})
+    Checkpoints(tmp_path).paths()[-1].write_bytes(b"")
+    kept = Checkpoints(tmp_path, keep=keep)
+    names: list[list[int]] = []
+    for step in (15, 20, 25, 30):
+        found = kept.latest()
+        assert found is not None
+        assert found.meta["step"] == (step - 5 if step > 15 else 10)
+        kept.save(step, {}, {"step": step})
+        names.append([int(p.stem[5:]) for p in kept.paths()])
+    if keep == 1:
+        assert names == [[15, 20], [20], [25], [30]]
+    else:
+        assert names == [[10, 15, 20], [15, 20], [20, 25], [25, 30]]
+
+
+def test_a_damaged_checkpoint_is_one_too_many_in_time(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path, keep=2)
+    kept.save(1, {})
+    kept.save(2, {})
+    kept.paths()[-1].write_bytes(b"")
+    kept.latest()
+    for step in (3, 4):
+        kept.save(step, {})
+    assert [p.name[5:13] for p in kept.paths()] == ["00000003", "00000004"]
+
+
+def test_steps_that_cannot_be_meant(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    for step, code in (("a", "MDLC1001"), (1.5, "MDLC1001"), (True, "MDLC1001"), (-1, "MDLC1278")):
+        with pytest.raises(CompileError) as raised:
+            kept.save(step, {})  # pyright: ignore[reportArgumentType]
+        assert raised.value.code == code
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_the_name_of_a_checkpoint_is_none(tmp_path: Path) -> None:
+    (tmp_path / "step-00000001.mdlt").mkdir()
+    kept = Checkpoints(tmp_path, keep=1)
+    assert kept.latest() is None
+    kept.save(2, {})
+    kept.save(3, {})
+    assert [p.name for p in kept.paths()] == ["step-00000003.mdlt"]
+
+
+def test_only_half_written_checkpoints_are_swept(tmp_path: Path) -> None:
+    """And not before this run writes there itself."""
+    half = [".step-00000007.mdlt.4711-0.tmp"]
+    foreign = [".notes.tmp", ".cache.12-3.tmp", ".step-00000007.mdlt.tmp", "step-1.mdlt.1-1.tmp"]
+    for name in half + foreign:
+        (tmp_path / name).write_text("")
+    kept = Checkpoints(tmp_path)
+    assert kept.latest() is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(half + foreign)
+    path = kept.save(8, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*foreign, path.name])
+
+
+def test_threads_may_save_one_path(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+
+    def write(seed: int) -> None:
+        try:
+            for _ in range(10):
+                save(tmp_path / "c", {"w": np.full(1000, seed)})
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(set(load(tmp_path / "c").state["w"])) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", "a\0b"])
+def test_paths_that_name_no_file(path: str) -> None:
+    with pytest.raises(TrainError) as raised:
+        save(path, {})
+    assert raised.value.code == "MDLC1265"
+    assert repr(path) in raised.value.message
+    assert str(raised.value.loc).startswith(__file__)
+    with pytest.raises(TrainError) as raised:
+        load(path)
+    assert raised.value.code == "MDLC1275"
 
 
 WRITER = """
@@ -163,9 +271,11 @@ def test_a_process_killed_at_any_time_loses_nothing(tmp_path: Path) -> None:
             process.send_signal(signal.SIGKILL)
             saved = max([saved, *map(int, process.stdout.read().split())])
         kept = Checkpoints(tmp_path, keep=2)
-        assert not list(tmp_path.glob(".*.tmp"))
+        assert len(list(tmp_path.glob(".*.tmp"))) <= 1  # that of this process, not of those before
         found = kept.latest()
         assert kept.refused == ()
         assert found is not None
         assert found.meta["step"] in (saved, saved + 1)
         assert (found.state["w"] == found.meta["step"]).all()
+    Checkpoints(tmp_path).save(saved + 2, {})
+    assert not list(tmp_path.glob(".*.tmp"))

@@ -170,6 +170,40 @@ def test_a_map_cannot_change_the_data() -> None:
     np.testing.assert_array_equal(batch["x"], X[:4] + 1)
 
 
+def test_parts_may_hold_parts() -> None:
+    records = [{"a": {"b": 1.0, "c": (n, np.full(2, n))}} for n in range(4)]
+    batch = dataset(records).batch(2).at(0, 1)
+    assert batch["a"]["b"].dtype == np.float64
+    first, second = batch["a"]["c"]
+    np.testing.assert_array_equal(first, [2, 3])
+    np.testing.assert_array_equal(second, [[2, 2], [3, 3]])
+    ((one, ones), two) = dataset([((1, np.ones(3)), 2)] * 2).batch(2).at(0, 0)
+    assert (one.shape, ones.shape, two.shape) == ((2,), (2, 3), (2,))
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        (dataset([1, 2]).map(lambda _: None), "element 0 has None, which is no array"),
+        (dataset([1, 2]).map(lambda _: object()), "element 0 has a object"),
+        (dataset([{"a": 1}, {"a": None}]), "element 1 has None"),
+        (dataset([(1, {"a": [1, [2]]})] * 2), "element 0 has a list that is no array"),
+        (dataset({"x": np.array([None, {}])}), "'x' holds objects of Python"),
+        (dataset([{"a": {"b": 1}}, {"a": {"c": 1}}]), "element 1 is {a: {c: int64[]}}, but"),
+    ],
+)
+def test_what_does_not_make_a_batch(data: Dataset, part: str) -> None:
+    with pytest.raises(TrainError) as raised:
+        data.batch(2).at(0, 0)
+    assert raised.value.code == "MDLC1272"
+    assert part in raised.value.message
+
+
+def test_a_function_without_return_gets_a_hint() -> None:
+    with pytest.raises(TrainError, match="hint: does the function given to map return"):
+        dataset([1, 2]).map(lambda _: None).batch(2).at(0, 0)
+
+
 def breaks(data: Dataset) -> None:
     for _ in data:
         break
@@ -292,13 +326,41 @@ def test_the_state_of_another_data_set() -> None:
         augmented(0).load_state(dataset({"x": X, "y": Y}).shuffle(4).batch(8).state())
     assert raised.value.code == "MDLC1273"
     assert "saved: arrays(x, y: 50) > shuffle(4) > batch(8)" in raised.value.notes
+    data = augmented(0)
+    list(data)
+    for place in (
+        {},
+        {"epoch": 0},
+        {"epoch": "a", "position": 0},
+        {"epoch": -1, "position": 0},
+        {"epoch": 0, "position": -1},
+        {"epoch": 0, "position": 7},
+        {"epoch": 0, "position": 0.0},
+        {"epoch": None, "position": 0},
+    ):
+        with pytest.raises(TrainError, match="there is no epoch") as raised:
+            data.load_state(place | {"of": str(data)})
+        assert raised.value.code == "MDLC1273"
+        assert (data.epoch, data.position) == (1, 0)
+    data.load_state({"of": str(data), "epoch": np.int64(2), "position": 6})
+    assert (list(data), data.epoch) == ([], 3)
     with pytest.raises(CompileError, match="state is a list, expected Mapping"):
         augmented(0).load_state([1])
+
+
+def test_a_data_set_says_what_it_is() -> None:
+    data = dataset({"y": Y}).shuffle(4).batch(8)
+    next(iter(data))
+    text = "arrays(y: 50) > shuffle(4) > batch(8); 7 in an epoch; next: epoch 0, position 1"
+    assert repr(data) == f"<Dataset {text}>"
 
 
 @pytest.mark.parametrize(
     ("make", "code", "message"),
     [
+        (lambda: dataset({"x": [[1, 2], [3]]}), "MDLC1269", "dataset: 'x' is no array"),
+        (lambda: windows([[1], [1, 2]], 1), "MDLC1269", "windows: this is no array"),
+        (lambda: windows("abc", 1), "MDLC1269", "windows: text is no array"),
         (lambda: dataset({"x": X, "y": Y[:3]}), "MDLC1269", "differ in length"),
         (lambda: dataset({"x": 3}), "MDLC1269", "differ in length"),
         (lambda: dataset({}), "MDLC1269", "there is no record"),

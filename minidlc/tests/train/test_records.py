@@ -154,6 +154,7 @@ def test_a_file_of_the_future(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"x": np.zeros((2, 3))}, "x: float64[2, 3], expected f32[2, 3]"),
         ({"y": np.zeros(1, np.int64)}, "y: int64[1], expected i64[()]"),
         ({"z": 1}, "x, y, text, h, z, expected x, y, text, h"),
+        ({"x": [[1], [1, 2]]}, "x, which is no array: "),
     ],
 )
 def test_a_record_that_does_not_fit_and_no_file(
@@ -176,6 +177,106 @@ def test_a_writer_is_used_within_its_block(tmp_path: Path) -> None:
         RecordWriter(tmp_path / "a.rec", {"x": (2, 3)})
 
 
+def test_a_writer_has_one_block(path: Path) -> None:
+    writer = RecordWriter(path, {"y": mc.i64[()]})
+    with writer:
+        writer.append(y=np.asarray(1))
+        with pytest.raises(TrainError, match="has had its with block"):
+            writer.__enter__()
+    with pytest.raises(TrainError, match="has had its with block") as raised, writer:
+        pass
+    assert raised.value.code == "MDLC1268"
+    with pytest.raises(TrainError, match="outside of the with block"):
+        writer.append(y=np.asarray(2))
+    with Records(path) as records:
+        assert [int(r["y"]) for r in records] == [1]
+
+
+def test_a_symbol_is_one_number_in_a_record(path: Path) -> None:
+    schema = {"x": mc.f32["N", "N"], "y": mc.f32["N", "M"]}
+    with RecordWriter(path, schema) as writer:
+        for n in (2, 3):
+            writer.append(x=np.ones((n, n), np.float32), y=np.ones((n, 7 - n), np.float32))
+        for x, y, part in (
+            ((2, 3), (2, 1), 'x: float32[2, 3], expected f32["N", "N"], N is 2'),
+            ((4, 4), (5, 4), 'y: float32[5, 4], expected f32["N", "M"], N is 4'),
+        ):
+            with pytest.raises(TrainError) as raised:
+                writer.append(x=np.ones(x, np.float32), y=np.ones(y, np.float32))
+            assert part in raised.value.message
+    with Records(path) as records:
+        assert [r["y"].shape for r in records] == [(2, 5), (3, 4)]
+
+
+def test_a_size_is_no_formula(path: Path) -> None:
+    n = mc.f32["N"].shape[0]
+    with pytest.raises(TrainError, match=r"schema\['x'\] has the size N \+ 1") as raised:
+        RecordWriter(path, {"x": mc.f32[n + 1]})
+    assert raised.value.code == "MDLC1268"
+
+
+def test_any_name_may_stand_in_a_schema(path: Path) -> None:
+    with RecordWriter(path, {"self": mc.i64[()], "number": mc.i64[()]}) as writer:
+        writer.append(**{"self": np.asarray(1), "number": np.asarray(2)})
+    with Records(path) as records:
+        assert records[0] == {"self": 1, "number": 2}
+    with pytest.raises(CompileError, match="a name in schema is a int"):
+        RecordWriter(path, {1: mc.i64[()]})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("pread", [True, False])
+def test_a_file_that_changes_while_it_is_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch, pread: bool
+) -> None:
+    """A map into memory would end the process here (SIGBUS)."""
+    if not pread:
+        monkeypatch.delattr(os, "pread", raising=False)
+    write(path, *(record(n) | {"text": np.zeros(10_000, np.uint8)} for n in range(5)))
+    whole = path.read_bytes()
+    with Records(path) as records:
+        os.truncate(path, 15_000)
+        assert int(records[0]["y"]) == 0
+        for n in (1, 4, -1):
+            with pytest.raises(TrainError, match=f"record {n % 5} of .* was shortened") as raised:
+                records[n]
+            assert raised.value.code == "MDLC1267"
+        path.write_bytes(whole[:25_000] + bytes(len(whole) - 25_000))
+        assert int(records[1]["y"]) == 1
+        with pytest.raises(TrainError, match=r"record 3 of .* its checksum is wrong"):
+            records[3]
+
+
+def test_records_without_pread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pread", raising=False)
+    test_records_come_back_bit_for_bit(path)
+    test_threads_read_at_the_same_time(path)
+    test_every_shortened_file_is_refused(path)
+
+
+def test_the_place_is_the_line_of_the_reader(path: Path) -> None:
+    """Not one of `contextlib` or of a mixin of Python's."""
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(np.full((2, 3), 4, np.float32).tobytes())] ^= 1
+    path.write_bytes(whole)
+    with Records(path) as records, pytest.raises(TrainError) as raised:
+        list(records)
+    assert str(raised.value.loc).startswith(f"{__file__}:")
+    with pytest.raises(TrainError) as raised, RecordWriter(path / "b", SCHEMA):
+        pass
+    assert raised.value.code == "MDLC1265"
+    assert str(raised.value.loc).startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize("bad", ["", ".", "a\0b"])
+def test_paths_that_name_no_file(bad: str) -> None:
+    with pytest.raises(TrainError) as raised, RecordWriter(bad, SCHEMA):
+        pass
+    assert raised.value.code == "MDLC1265"
+    with pytest.raises(TrainError) as raised:
+        Records(bad)
+    assert raised.value.code == "MDLC1266"
+
+
 def test_an_exception_leaves_the_file_before(path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(TypeError, match="must be a mapping"):
@@ -192,6 +293,37 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     ):
         pass
     assert raised.value.code == "MDLC1265"
+
+
+FULL_FILE = """
+import resource, sys
+import numpy as np
+import minidlc as mc
+from minidlc.support.errors import TrainError
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    with mc.train.RecordWriter(sys.argv[1], {"x": mc.u8["N"]}) as writer:
+        for _ in range(100):
+            try:
+                writer.append(x=np.zeros(1000, np.uint8))
+            except TrainError as e:
+                print(e.code)
+except TrainError as e:
+    print("at the end", e.code, e.message)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a limit on the size of files is POSIX's")
+def test_a_write_that_failed_is_not_passed_over(path: Path) -> None:
+    """Who catches what `append` raises gets no file with a hole."""
+    before = path.read_bytes()
+    command = [sys.executable, "-c", FULL_FILE, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *codes, last = done.stdout.splitlines()
+    assert set(codes) == {"MDLC1265"}
+    assert last == f"at the end MDLC1265 {path} cannot be written: File too large"
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 FULL_DISK = """

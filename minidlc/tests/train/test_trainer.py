@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minidlc.support.errors import CompileError, TrainError
+from minidlc.support.errors import CallError, CompileError, TrainError
 from minidlc.train.checkpoint import Checkpoints
 from minidlc.train.data import Dataset, dataset
 from minidlc.train.trainer import Trainer
@@ -54,6 +54,10 @@ def lines(seed: int = 0) -> Dataset:
 
 def error_of(step: LineStep) -> Callable[[], dict[str, float]]:
     return lambda: {"error": float(np.abs(X @ step.w - Y).max())}
+
+
+def says(results: object) -> object:
+    return Trainer(LineStep(), lines(), evaluate=lambda: results).fit(1)  # pyright: ignore[reportArgumentType]
 
 
 def without_seconds(trainer: Trainer) -> list[dict[str, Any]]:
@@ -205,7 +209,21 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path) -> N
         (lambda: Trainer(3, lines()), "MDLC1001", "step is a int"),
         (lambda: Trainer(LineStep(), [1]), "MDLC1001", "data is a list, expected Dataset"),
         (lambda: Trainer(LineStep(), lines(), every=5), "MDLC1278", "every without a folder"),
-        (lambda: Trainer(LineStep(), lines(), every=0, folder="x"), "MDLC1278", "every = 0"),
+        (lambda: Trainer(LineStep(), lines(), every=0, folder="x"), "MDLC1278", "every is 0"),
+        (lambda: Trainer(LineStep(), lines(), keep=0), "MDLC1278", "keep is 0"),
+        (lambda: Trainer(LineStep(), lines(), keep="a"), "MDLC1001", "keep is a str"),
+        (lambda: Trainer(LineStep(), lines(), nans_allowed=-1), "MDLC1278", "nans_allowed is -1"),
+        (lambda: Trainer(LineStep(), lines(), schedule=0.1), "MDLC1001", "schedule is a float"),
+        (lambda: Trainer(LineStep(), lines(), evaluate=5), "MDLC1001", "evaluate is a int"),
+        (lambda: Trainer(LineStep(), lines(), folder=5), "MDLC1001", "folder is a int"),
+        (lambda: Trainer(LineStep(), lines(), show="x"), "MDLC1001", "show is a str"),
+        (lambda: Trainer(lambda x: [x], lines()), "MDLC1001", "a function without learning_rate"),
+        (lambda: Trainer(LineStep(), lines()).fit(-1), "MDLC1278", "fit: epochs is -1"),
+        (lambda: Trainer(LineStep(), lines()).fit(1, resume="x"), "MDLC1001", "resume is a str"),
+        (lambda: says({"a": "b"}), "MDLC1001", "evaluate's 'a' is a str"),
+        (lambda: says({"a": np.ones(3)}), "MDLC1278", "evaluate's 'a' has shape (3,)"),
+        (lambda: says({"a": np.complex64(1)}), "MDLC1278", "expected one real number"),
+        (lambda: says({1: 2.0}), "MDLC1001", "a name that evaluate returns is a int"),
         (lambda: Trainer(LineStep(), lines()).fit(1, resume=True), "MDLC1278", "needs the folder"),
         (lambda: Trainer(LineStep(), lines()).fit("1"), "MDLC1001", "epochs is a str"),
         (lambda: Trainer(LineStep(), lines(), evaluate=lambda: 1).fit(1), "MDLC1001", "evaluate"),
@@ -216,6 +234,134 @@ def test_what_cannot_be_meant(make: Callable[[], object], code: str, message: st
         make()
     assert raised.value.code == code
     assert message in raised.value.message
+
+
+def test_what_evaluate_may_return() -> None:
+    (record,) = Trainer(
+        LineStep(), lines(), evaluate=lambda: {"a": np.float32(0.5), "b": np.asarray(2), "c": 1}
+    ).fit(1)
+    assert record.results == {"a": 0.5, "b": 2.0, "c": 1.0}
+
+
+class Failing:
+    """Raises once, in call `n`."""
+
+    def __init__(self, n: int, error: Exception) -> None:
+        self.n, self.error = n, error
+
+    def __call__(self, *_: object) -> None:
+        self.n -= 1
+        if self.n == 0:
+            raise self.error
+
+
+@pytest.mark.parametrize("every", [None, 1, 7])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_evaluate_that_raises_is_called_again(tmp_path: Path, n: int, every: int | None) -> None:
+    """The next fit goes on with the evaluation, and so does a new process."""
+    step, whole, again = LineStep(), LineStep(), LineStep()
+    reference = Trainer(whole, lines(), evaluate=error_of(whole), folder=tmp_path / "whole")
+    reference.fit(3)
+    fail = Failing(n, ValueError("no room"))
+    trainer = Trainer(
+        step,
+        lines(),
+        evaluate=lambda: fail() or error_of(step)(),
+        folder=tmp_path / "run",
+        every=every,
+    )
+    with pytest.raises(ValueError, match="no room"):
+        trainer.fit(3)
+    assert [r.epoch for r in trainer.history] == list(range(1, n))
+    if every:
+        resumed = Trainer(again, lines(), evaluate=error_of(again), folder=tmp_path / "run")
+        resumed.fit(3, resume=True)
+        assert without_seconds(resumed) == without_seconds(reference)
+    else:
+        trainer.fit(3)
+        assert without_seconds(trainer) == without_seconds(reference)
+        np.testing.assert_array_equal(step.w, whole.w)
+        assert [p.name for p in (tmp_path / "run").iterdir()] == [
+            p.name for p in (tmp_path / "whole").iterdir()
+        ]
+
+
+@pytest.mark.parametrize("n", [1, 4, 7, 8])
+def test_a_batch_that_failed_comes_again(n: int) -> None:
+    step, whole = LineStep(), LineStep()
+    fail = Failing(n, ValueError("once"))
+    trainer = Trainer(step, lines(), schedule=lambda _: fail() or 0.05)
+    with pytest.raises(ValueError, match="once"):
+        trainer.fit(2)
+    assert step.steps == n - 1
+    trainer.fit(2)
+    reference = Trainer(whole, lines())
+    reference.fit(2)
+    assert without_seconds(trainer) == without_seconds(reference)
+    np.testing.assert_array_equal(step.w, whole.w)
+
+
+@pytest.mark.parametrize("rest", [True, False])
+def test_the_smaller_last_batch_is_named(rest: bool) -> None:
+    class OneSize(LineStep):
+        def __call__(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            if len(batch["y"]) != (20 if rest else 21):
+                raise CallError("input 'y' has another shape", hint="other", code="MDLC0913")
+            return super().__call__(batch)
+
+    data = dataset({"x": X, "y": Y}).shuffle(0).batch(20).map(lambda batch: batch)
+    with pytest.raises(CallError) as raised:
+        Trainer(OneSize(), data).fit(1)
+    assert ("drop_last=True" in str(raised.value.hint)) is rest
+    assert ("the last of the epoch, and smaller" in str(raised.value)) is rest
+
+
+def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    class Other(LineStep):
+        def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+            raise TrainError("another model", code="MDLC1255")
+
+    Trainer(LineStep(), lines(), folder=tmp_path).fit(2)
+    step, data = Other(rate=0.01), lines()
+    trainer = Trainer(step, data, folder=tmp_path)
+    with pytest.raises(TrainError, match="another model"):
+        trainer.fit(4, resume=True)
+    assert (data.epoch, data.position, step.learning_rate) == (0, 0, 0.01)
+    assert (trainer.calls, trainer.losses, trainer.history) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"history": [{"z": 1}]},
+        {"history": [{}]},
+        {"history": 5},
+        {"losses": 5},
+        {"losses": ["a"]},
+        {"calls": "x"},
+        {"learning_rate": "a"},
+        {"data": {}},
+        {"data": 5},
+    ],
+)
+def test_a_meta_that_no_trainer_writes(tmp_path: Path, change: dict[str, object]) -> None:
+    Trainer(LineStep(), lines(), folder=tmp_path, keep=1).fit(1)
+    kept = Checkpoints(tmp_path)
+    found = kept.latest()
+    assert found is not None
+    kept.save(8, found.state, found.meta | change)
+    trainer = Trainer(LineStep(), lines(), folder=tmp_path)
+    with pytest.raises(CompileError) as raised:
+        trainer.fit(2, resume=True)
+    data = {"{}": "MDLC1273", "5": "MDLC1001"}
+    assert raised.value.code == data.get(str(change.get("data")), "MDLC1279")
+    assert (trainer.calls, trainer.data.epoch, trainer.step.steps) == (0, 0, 0)
+
+
+def test_a_trainer_says_where_it_stands() -> None:
+    trainer = Trainer(LineStep(), lines())
+    trainer.fit(2)
+    assert repr(trainer).startswith("<Trainer: 2 epochs, 14 calls of <")
 
 
 def test_progress_is_drawn_if_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
