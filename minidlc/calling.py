@@ -62,12 +62,9 @@ def donated_by_number(graph: Graph, donate: Mapping[str, str]) -> dict[int, int]
     """
     inputs = {i.name: n for n, i in enumerate(graph.inputs)}
     outputs = {name: n for n, name in enumerate(output_names(o.name for o in graph.outputs))}
+    check_donated(graph.name, donate, inputs, outputs)
     found: dict[int, int] = {}
     for name, new in donate.items():
-        for what, wanted, known in (("input", name, inputs), ("output", new, outputs)):
-            if wanted not in known:
-                text = f"donate: {graph.name} has no {what} {wanted!r}"
-                raise _refused(text, nearest(wanted, known), "MDLC1051")
         old_type, new_type = graph.inputs[inputs[name]].type, graph.outputs[outputs[new]].type
         if old_type != new_type:
             text = f"donate: input {name!r} is {old_type}, output {new!r} is {new_type}"
@@ -78,6 +75,18 @@ def donated_by_number(graph: Graph, donate: Mapping[str, str]) -> dict[int, int]
             raise _refused(text, "return it twice: then there are two outputs", "MDLC1053")
         found[outputs[new]] = inputs[name]
     return found
+
+
+def check_donated(
+    graph: str, donate: Mapping[str, str], inputs: Iterable[str], outputs: Iterable[str] | None
+) -> None:
+    """Refuse names that no input or output has (MDLC1051); outputs may not be known yet: None."""
+    for what, asked, names in (("input", donate, inputs), ("output", donate.values(), outputs)):
+        known = None if names is None else list(names)
+        for name in asked:
+            if known is not None and name not in known:
+                text = f"donate: {graph} has no {what} {name!r}"
+                raise _refused(text, nearest(name, known), "MDLC1051")
 
 
 def _refused(text: str, hint: str | None, code: str) -> OptionError:

@@ -16,7 +16,7 @@ from contextvars import Context
 from dataclasses import replace
 
 from minidlc import target as targets
-from minidlc.calling import donated_by_number
+from minidlc.calling import check_donated, donated_by_number
 from minidlc.codegen.compile import Kernel, compile_kernel, run_kernel, short_symbol
 from minidlc.codegen.control import has_long_loops
 from minidlc.codegen.crew import compile_kernels
@@ -100,6 +100,7 @@ def compile(
     else:
         with building():
             source.check()
+    check_donated(source.name, dict(pairs), (d.name for d in source.inputs), source.outputs)
     source = source.kept()
     return Template(source, build, most)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
+from minidlc.calling import output_names
 from minidlc.expr.index import Index, Var
 from minidlc.expr.types import Array
 from minidlc.frontend.onnx.importer import open_model
@@ -45,6 +46,11 @@ class Source(Protocol):
     @property
     def inputs(self) -> tuple[Declared, ...]:
         """The inputs in order, with the dims that are known by now."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[str, ...] | None:
+        """The names of the outputs; None if they are known on import."""
         ...
 
     @property
@@ -81,6 +87,11 @@ class GraphSource:
         """The graph's inputs."""
         inputs = self.symbolic.inputs
         return tuple(Declared(i.name, i.name, i.type.dtype, i.type.shape, i.loc) for i in inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names that the outputs have for callers."""
+        return output_names(o.name for o in self.symbolic.outputs)
 
     @property
     def symbols(self) -> Mapping[str, Var]:

@@ -45,28 +45,35 @@ def if_gradient(op: If, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> Grads:
     """An if_ on the same condition, of the gradients of both branches.
 
     What only one branch uses gets zeros from the other. As the branch that did not run has no
-    values, neither has its gradient: nothing of it can be NaN.
+    values, neither has its gradient: nothing of it can be NaN. It takes what its branches read.
     """
     dys = dy if isinstance(dy, tuple) else (dy,)
     condition, *captures = y.inputs
+    branches = (op.then_branch, op.else_branch)
     results = op.then_branch.outputs
     seeds = [None if d is None else _input("d", o) for o, d in zip(results, dys, strict=True)]
     asked = [k for k, v in enumerate(captures) if wanted[k + 1] and _is_smooth(v)]
     found: list[list[Value | None]] = []
-    for branch in (op.then_branch, op.else_branch):
+    for branch in branches:
         wrt = [branch.inputs[k] for k in asked]
         found.append(backward(branch.nodes, branch.outputs, seeds, wrt))
     moved = [k for n, k in enumerate(asked) if any(grads[n] is not None for grads in found)]
     if not moved:
         return (None,) * len(y.inputs)
-    bodies: list[Graph] = []
-    for branch, grads in zip((op.then_branch, op.else_branch), found, strict=True):
+    outputs: list[list[Value]] = []
+    for branch, grads in zip(branches, found, strict=True):
         by_capture = dict(zip(asked, grads, strict=True))
-        outputs = [_or_zeros(by_capture[k], branch.inputs[k]) for k in moved]
-        inputs = (*branch.inputs, *(s for s in seeds if s is not None))
-        bodies.append(_closed(f"{branch.name}_gradient", inputs, outputs))
+        outputs.append([_or_zeros(by_capture[k], branch.inputs[k]) for k in moved])
+    inputs = [(*branch.inputs, *(s for s in seeds if s is not None)) for branch in branches]
     given = (*captures, *(d for d in dys if d is not None))
-    node = apply("if_", condition, *given, then_branch=bodies[0], else_branch=bodies[1])
+    read = {*_read(outputs[0]), *_read(outputs[1])}
+    used = [k for k, pair in enumerate(zip(*inputs, strict=True)) if not read.isdisjoint(pair)]
+    then, other = (
+        _closed(f"{branch.name}_gradient", [inputs[n][k] for k in used], outputs[n])
+        for n, branch in enumerate(branches)
+    )
+    read_values = (given[k] for k in used)
+    node = apply("if_", condition, *read_values, then_branch=then, else_branch=other)
     dxs = dict(zip(moved, results_of(node), strict=True))
     return None, *(dxs.get(k) for k in range(len(captures)))
 

@@ -5,21 +5,25 @@
 
 A tangent needs no rule of its own: the gradient of a node is linear in dy, and its tangent is the
 same linear map the other way round, which is the gradient of the gradient with respect to dy. So
-both modes agree in every convention, such as relu at 0. Treated in course chapter 03_autodiff.
+both modes take the same slopes at kinks, such as relu at 0. Only NaN may part them: in where(x > 0,
+sqrt(x), x) at 0 reverse mode multiplies 0, what comes through the mask, by the infinite slope of
+sqrt; forward mode meets the mask last, and takes x. Treated in course chapter 03_autodiff.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, cast
 
 from minidlc.autodiff.chain import Dy, backward, local_gradient
-from minidlc.autodiff.reverse import assembled, grad, inputs_named
+from minidlc.autodiff.reverse import assembled, grad, inputs_named, is_loss
 from minidlc.expr.types import DType, TensorType
 from minidlc.graph.graph import Graph, Input, Node, Value, located
-from minidlc.graph.inline import inlined, nodes_made
+from minidlc.graph.inline import nodes_made
 from minidlc.graph.types import TupleType
+from minidlc.graph.value_ops import equality
 from minidlc.ops.gradients import zeros_like
+from minidlc.support.errors import GradientError
 from minidlc.support.locations import Derived
 from minidlc.support.names import Names
 
@@ -27,13 +31,16 @@ Tangent: TypeAlias = Dy
 """How a node moves: a value, or for several results one each (None: not at all)."""
 
 
+@equality(of_elements=False)
 def jvp(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
     """The graph of the outputs and of how they move when the inputs `wrt` move.
 
     It takes the inputs, then `d` and the name of each of `wrt` (default: all inputs of real
     numbers): how much that moves. It gives the outputs, then how each output of real numbers moves:
-    the Jacobian times the tangent. Raises GradientError as `grad` does. Algorithm: Wengert, 1964,
-    with rules from reverse mode (Radul et al., "You Only Linearize Once", 2022).
+    the Jacobian times the tangent. Raises GradientError as `grad` does, and MDLC1214 for a gradient
+    that is not linear in dy: that of a `custom_gradient` which clips dy has no forward mode.
+    Algorithm: Wengert, 1964, with rules from reverse mode (Radul et al., "You Only Linearize Once",
+    2022).
     """
     inputs = inputs_named("jvp", graph, wrt)
     taken = Names(i.name for i in graph.inputs)
@@ -74,7 +81,8 @@ def _tangent_of(node: Node, tangents: dict[Value, Tangent]) -> Tangent | None:
 def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
     """How `y` moves when its inputs move by `dxs` (None: that input does not move).
 
-    None if it does not move, or is not of real numbers. Raises GradientError as `local_gradient`.
+    None if it does not move, or is not of real numbers. Raises GradientError as `local_gradient`,
+    and MDLC1214 if the gradient is not linear in dy.
     """
     types = y.type.items if isinstance(y.type, TupleType) else (y.type,)
     us = [Input("u", t) if t.dtype.is_float else None for t in types]
@@ -84,34 +92,54 @@ def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
     dy = tuple(us) if isinstance(y.type, TupleType) else asked[0]
     grads = local_gradient(y, dy, [dx is not None for dx in dxs])
     used = [(g, dx) for g, dx in zip(grads, dxs, strict=True) if g is not None and dx is not None]
-    made: dict[Node, None] = {}
-    for g, _ in used:
-        made |= dict.fromkeys(nodes_made(g, {y, *made}))
+    known = {y, *y.inputs, *dxs}  # what led to these does not depend on u: nobody looks there
     with located(Derived("tangent", y.loc)):
+        made = _made([g for g, _ in used], known)
         found = backward(made, [g for g, _ in used], [dx for _, dx in used], asked)
-        parts = iter(_at_any_point(found, asked))
+    _check_linear(y, _made(found, known), found, asked)
+    parts = iter(found)
     result = tuple(next(parts) if u is not None else None for u in us)
     if all(part is None for part in result):
         return None
     return result if isinstance(y.type, TupleType) else result[0]
 
 
-def _at_any_point(found: Sequence[Value | None], us: Sequence[Input]) -> list[Value | None]:
-    """The derivatives by `us`: the gradient being linear in them, they are the same everywhere."""
-    values = [v for v in found if v is not None]
-    zeros: dict[Value, Value] = {u: zeros_like(u) for u in us}
-    moved = iter(inlined(Graph.of("linear", [], values), zeros))
-    return [None if v is None else next(moved) for v in found]
+def _made(results: Iterable[Value | None], known: Iterable[Value | None]) -> list[Node]:
+    """The nodes under these results, inputs first, down to what was there before."""
+    placed, made = {*known}, list[Node]()
+    for result in results:
+        if result is not None:
+            made += nodes_made(result, placed)
+            placed.update(made)
+    return made
 
 
+def _check_linear(
+    y: Node, made: Iterable[Node], found: Iterable[Value | None], us: Sequence[Input]
+) -> None:
+    """Refuse derivatives by `us` that read `us`: of a linear map they are the same everywhere."""
+    read = {v for node in made for v in node.inputs} | {*found}
+    if not read.isdisjoint(us):
+        text = f"{y.op.name}: forward mode needs a gradient that is linear in dy, and this is not"
+        hint = "mc.grad takes it, mc.jvp and mc.hvp do not; clip what mc.grad gives, not dy"
+        raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1214")
+
+
+@equality(of_elements=False)
 def hvp(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
     """The graph of the Hessian of a loss times a vector, without the Hessian.
 
     It takes the inputs, then `d` and the name of each of `wrt`: the vector. It gives one output for
     each of `wrt`: how the gradient moves along that vector, the forward mode of the reverse mode
-    (Pearlmutter, 1994). Raises GradientError as `grad` does.
+    (Pearlmutter, 1994). Raises GradientError as `jvp` does, and MDLC1213 if the graph has not one
+    output, of one real number.
     """
     names = [i.name for i in inputs_named("hvp", graph, wrt)]
+    if not is_loss(graph):
+        types = ", ".join(str(o.type) for o in graph.outputs) or "nothing"
+        text = f"hvp: {graph.name} returns {types}, no loss: only a single number has a Hessian"
+        hint = "return a sum or a mean; mc.jvp(mc.grad(g)) moves the gradients of several numbers"
+        raise GradientError(text, hint=hint, code="MDLC1213")
     gradient = grad(graph, names)
     both = jvp(gradient, names)
     products = both.outputs[len(names) :]

@@ -20,6 +20,7 @@ from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Graph, Input, Node, Value, located, tensor_type
 from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.substitute import symbols
+from minidlc.graph.value_ops import equality
 from minidlc.graph.verify import verify
 from minidlc.ops.gradients import filled, zeros_like
 from minidlc.support.arguments import expect
@@ -37,8 +38,8 @@ def grad(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
     output for several; what comes out is the sum of the gradients of all, weighted by these.
 
     Raises GradientError: MDLC1201 an op has no gradient, 1202 an input is of integers, 1203 no such
-    input, 1205 a size is a symbol, 1207 no output of real numbers. Algorithm: Speelpenning, 1980;
-    as a transformation of graphs Theano, 2010.
+    input or none at all, 1205 a size is a symbol, 1207 no output of real numbers. Algorithm:
+    Speelpenning, 1980; as a transformation of graphs Theano, 2010.
     """
     return _with_gradients("grad", graph, wrt, values=False)
 
@@ -48,6 +49,7 @@ def value_and_grad(graph: Graph, wrt: str | Sequence[str] | None = None) -> Grap
     return _with_gradients("value_and_grad", graph, wrt, values=True)
 
 
+@equality(of_elements=False)
 def _with_gradients(
     what: str, graph: Graph, wrt: str | Sequence[str] | None, *, values: bool
 ) -> Graph:
@@ -63,7 +65,8 @@ def _with_gradients(
     names |= {dx: f"d{x.name}" for x, dx in zip(inputs, grads, strict=True)}
     for node in graph.nodes:
         names.pop(node, None)  # of the reader's own names none is changed
-    made = [grads[inputs.index(x)] for x in last_used_first(graph, inputs)]
+    by_input = dict(zip(inputs, grads, strict=True))
+    made = [by_input[x] for x in last_used_first(graph, inputs)]
     all_inputs = (*graph.inputs, *asked)
     return assembled(f"{graph.name}_grad", all_inputs, (*graph.nodes, *made), outputs, names)
 
@@ -82,7 +85,7 @@ def last_used_first(graph: Graph, inputs: Iterable[Input]) -> list[Input]:
 
 def inputs_named(what: str, graph: Graph, wrt: str | Sequence[str] | None) -> list[Input]:
     """The inputs of these names, checked: they are there, once, and of real numbers."""
-    expect(what, "graph", graph, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes a graph of fn")
+    expect(what, "graph", graph, Graph, hint=_how_to_get_a_graph(what, graph))
     if open_sizes := symbols(graph):
         text = (
             f"{what}: {graph.name} has sizes that are not known: {', '.join(map(str, open_sizes))}"
@@ -99,6 +102,9 @@ def inputs_named(what: str, graph: Graph, wrt: str | Sequence[str] | None) -> li
         return found
     expect(what, "wrt", wrt, str, list, tuple, hint='["w", "b"]')
     names = [wrt] if isinstance(wrt, str) else list(wrt)
+    if not names:
+        hint = "leave wrt out: then it is all inputs of real numbers"
+        raise GradientError(f"{what}: wrt names no input", hint=hint, code="MDLC1203")
     for n, name in enumerate(names):
         if name not in by_name:
             text = f"{what}: {graph.name} has no input {name!r}"
@@ -112,6 +118,15 @@ def inputs_named(what: str, graph: Graph, wrt: str | Sequence[str] | None) -> li
     return [by_name[name] for name in names]
 
 
+def _how_to_get_a_graph(what: str, thing: object) -> str:
+    """What to do with what is no graph."""
+    if hasattr(type(thing), "source"):  # an executable, which this module does not know
+        return f"mc.{what}(exe.source): the graph that was compiled"
+    if isinstance(thing, str):
+        return f"mc.{what}(mc.parse(text)), mc.{what}(mc.load_onnx(path))"
+    return f"mc.{what}(mc.trace(fn, mc.f32[4, 8])): trace makes a graph of a function"
+
+
 def _seeds(what: str, graph: Graph) -> dict[int, Value]:
     """How the loss changes with each output: by 1 if it is the loss, else an input says so."""
     smooth = {n: tensor_type(o) for n, o in enumerate(graph.outputs) if _is_smooth(o)}
@@ -119,12 +134,19 @@ def _seeds(what: str, graph: Graph) -> dict[int, Value]:
         types = ", ".join(str(o.type) for o in graph.outputs) or "none"
         text = f"{what}: no output of {graph.name} is of real numbers: {types}"
         raise GradientError(text, hint="return a loss of f32", code="MDLC1207")
-    if len(graph.outputs) == 1 and smooth[0].size == 1:
+    if is_loss(graph):
         with located(Derived("gradient", graph.outputs[0].loc)):
             return {0: filled(1, smooth[0])}
     taken = Names(i.name for i in graph.inputs)
     wanted = {n: "dy" if len(smooth) == 1 else f"d{graph.outputs[n].name}" for n in smooth}
     return {n: Input(taken.fresh(wanted[n]), type) for n, type in smooth.items()}
+
+
+def is_loss(graph: Graph) -> bool:
+    """True for a graph with one output, of one real number."""
+    return len(graph.outputs) == 1 and all(
+        _is_smooth(o) and tensor_type(o).size == 1 for o in graph.outputs
+    )
 
 
 def _is_smooth(value: Value) -> bool:

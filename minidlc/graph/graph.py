@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -29,7 +29,7 @@ from minidlc.graph.types import TupleType, Type
 from minidlc.graph.value_ops import APPLY, ValueOps
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CompileError, TypeRuleError, VerifyError
+from minidlc.support.errors import CompileError, TypeRuleError, VerifyError, nearest
 from minidlc.support.locations import Loc, caller
 from minidlc.support.options import convert, hints
 
@@ -201,7 +201,12 @@ def make_op(op_name: str, attributes: Mapping[str, Any]) -> Op:
         raise e.at(caller()) from None
     except (TypeError, ValueError) as e:
         message = str(e).replace(f"{cls.__name__}.__init__() ", "")
-        raise TypeRuleError(f"{op_name}: {message}", loc=caller(), code="MDLC0208") from None
+        known = [f.name for f in fields(cls)]
+        unknown = next((name for name in attributes if name not in known), None)
+        hint = nearest(unknown, known) if unknown else None
+        raise TypeRuleError(
+            f"{op_name}: {message}", loc=caller(), hint=hint, code="MDLC0208"
+        ) from None
 
 
 APPLY.append(apply)
@@ -287,8 +292,9 @@ class Graph:
     def promote(self, names: Sequence[str]) -> Graph:
         """The graph with these constants as inputs, behind the inputs it has: trainable weights.
 
-        Their arrays are still in `self.constants`. Raises OptionError (MDLC1050) for a name that no
-        constant has, that two have, or that an input has.
+        A constant is called by its own name, or as `str(self)` calls it. The arrays are still in
+        `self.constants`. Raises OptionError (MDLC1050) for a name that no constant has, that two
+        have, or that an input has.
         """
         return PROMOTE[0](self, names)
 

@@ -154,7 +154,9 @@ def registered_ops() -> dict[str, type[Op]]:
 def op_class(name: str) -> type[Op]:
     """The class of a printed name; raises OptionError (MDLC1005) naming the nearest known one."""
     if name not in _registry:
-        raise OptionError(f"unknown op {name!r}", hint=nearest(name, _registry), code="MDLC1005")
+        no_ops = "add" not in _registry
+        hint = "import minidlc.ops: it has the ops" if no_ops else nearest(name, _registry)
+        raise OptionError(f"unknown op {name!r}", hint=hint, code="MDLC1005")
     return _registry[name]
 
 

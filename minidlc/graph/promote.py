@@ -2,6 +2,7 @@
 
     g = mc.load_onnx("model.onnx").promote(["conv1.weight"])
     weights = {c.name: c.array for c in model.constants}
+    g = mc.trace(lambda x: x * 2.0 + 1.0, mc.f32[3]).promote(["c_1"])   # as print(g) names it
 
 Reads a graph, writes one with more inputs. Treated in course chapter 03_autodiff.
 """
@@ -12,12 +13,18 @@ from collections.abc import Sequence
 
 from minidlc.graph.graph import PROMOTE, Constant, Graph, Input, Node, Value
 from minidlc.graph.inline import with_inputs
+from minidlc.graph.printer import value_names
+from minidlc.graph.value_ops import equality
 from minidlc.support.arguments import expect
 from minidlc.support.errors import OptionError, nearest
 
 
+@equality(of_elements=False)
 def promote(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with these constants as inputs, in this order, behind the inputs it has."""
+    """The graph with these constants as inputs, in this order, behind the inputs it has.
+
+    A constant is called by its own name, or as the text of the graph calls it.
+    """
     expect("promote", "names", names, list, tuple, hint='["w", "b"]')
     new: dict[Value, Value] = {}
     for name in names:
@@ -35,15 +42,27 @@ def promote(graph: Graph, names: Sequence[str]) -> Graph:
 
 def _constant(graph: Graph, name: str) -> Constant:
     found = [c for c in graph.constants if c.name == name]
-    if not found:
-        hint = nearest(name, (c.name for c in graph.constants), most=20)
-        raise _error(f"{graph.name} has no constant {name!r}", hint)
     if len(found) > 1:
+        others = ", ".join(
+            t for t, c in _printed(graph).items() if c is not found[0] and c in found
+        )
         text = f"{len(found)} constants of {graph.name} are named {name!r}"
-        raise _error(text, "give each Constant a name of its own")
+        hint = f"print(g) calls the others {others}; Constant(name, array) gives a name of its own"
+        raise _error(text, hint)
+    if not found:
+        printed = _printed(graph)
+        if name not in printed:
+            hint = nearest(name, printed, most=20)
+            raise _error(f"{graph.name} has no constant {name!r}", hint)
+        found = [printed[name]]
     if any(i.name == name for i in graph.inputs):
         raise _error(f"{graph.name} has an input {name!r} already", None)
     return found[0]
+
+
+def _printed(graph: Graph) -> dict[str, Constant]:
+    """The constants by the names that the text of the graph gives them."""
+    return {name: v for v, name in value_names(graph).items() if isinstance(v, Constant)}
 
 
 def _error(text: str, hint: str | None) -> OptionError:

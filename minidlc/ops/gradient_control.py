@@ -3,8 +3,9 @@
     apply("stop_gradient", x)                       # x, of which no derivative is taken
     apply("custom_gradient", x, body=f, backward=b) # f(x); its gradient is b(x, dy)
 
-Both decompose away. `custom_gradient` is what `mc.custom_gradient` makes (autodiff/custom.py).
-Treated in course chapter 03_autodiff.
+To a run they are copies, which fusion makes free. `custom_gradient` is what `mc.custom_gradient`
+makes (autodiff/custom.py). Opened by the pass decompose, it leaves `custom_result` behind: no graph
+that was compiled has other gradients than the one before. Treated in course chapter 03_autodiff.
 """
 
 from __future__ import annotations
@@ -14,43 +15,66 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidlc.expr.nodes import Expr
 from minidlc.expr.types import Array, TensorType, f32
 from minidlc.graph.fused import body_type
-from minidlc.graph.graph import Graph, Input, Node, Value, apply
+from minidlc.graph.graph import Graph, Input, Node, Value, apply, tensor_type
 from minidlc.graph.inline import inlined
 from minidlc.graph.interpret import interpret
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.graph.types import Type, result_types
 from minidlc.ops import rules, samples
 from minidlc.ops.control_flow import BODY, listed
+from minidlc.ops.elementwise import Unary
 from minidlc.ops.gradients import given, zeros_like
 from minidlc.ops.rules import Values
+from minidlc.support.errors import GradientError
 
 
-@register_op
 @dataclass(frozen=True)
-class StopGradient(Op):
-    """stop_gradient(x) = x; to differentiation it is a constant."""
+class Copy(Unary):
+    """Base of y = x."""
 
-    kind = OpKind.COMPOSITE
+    onnx = "Identity"
+    takes = rules.ANY
 
-    def type_rule(self, x: TensorType) -> TensorType:
+    def scalar(self, x: Expr) -> Expr:
         return x
 
-    def reference(self, x: Values) -> Values:
+    def numpy(self, x: Values) -> Values:
         return x.copy()
-
-    def decompose(self, x: Value) -> Value:
-        return apply("identity", x)
-
-    def gradient(self, y: Node, dy: Value) -> tuple[Value | None, ...]:
-        return (None,)
 
     @classmethod
     def examples(cls) -> Iterable[Example]:
         """Shapes and element types."""
         for shape, element in (((3, 5), "f32"), ((), "f64"), ((0, 2), "f32"), ((4,), "i32")):
             yield Example(cls(), (samples.array(shape, element),), 0, 0)
+
+
+@register_op
+@dataclass(frozen=True)
+class StopGradient(Copy):
+    """stop_gradient(x) = x; to differentiation it is a constant."""
+
+    def gradient(self, y: Node, dy: Value) -> tuple[Value | None, ...]:
+        return (None,)
+
+
+@register_op
+@dataclass(frozen=True)
+class CustomResult(Copy):
+    """custom_result(x) = x: a result of a custom_gradient that was opened.
+
+    The function of the gradient is gone then, and that of x would be another one.
+    """
+
+    def gradient(self, y: Node, dy: Value) -> tuple[Value | None, ...]:
+        raise GradientError(
+            "custom_result has no gradient: what mc.custom_gradient said is gone after the passes",
+            loc=y.loc,
+            hint="differentiate the graph before it is compiled: mc.compile(mc.grad(g))",
+            code="MDLC1201",
+        )
 
 
 @register_op
@@ -83,7 +107,10 @@ class CustomGradient(Op):
 
     def decompose(self, *inputs: Value) -> Value | tuple[Value, ...]:
         results = inlined(self.body, dict(zip(self.body.inputs, inputs, strict=True)))
-        return results[0] if len(results) == 1 else results
+        marked = [
+            apply("custom_result", r) if tensor_type(r).dtype.is_float else r for r in results
+        ]
+        return marked[0] if len(marked) == 1 else tuple(marked)
 
     def gradient(self, y: Node, dy: Value | tuple[Value | None, ...]) -> tuple[Value | None, ...]:
         dys = dy if isinstance(dy, tuple) else (dy,)

@@ -112,6 +112,7 @@ class OnnxModel:
     inputs: tuple[Declared, ...]
     symbols: Mapping[str, Var]  # by the model's name
     borrowed: bool = False  # the caller has `proto` too, and may change it
+    outputs: None = None  # what they are called turns out on import
 
     @staticmethod
     def of(proto: onnx.ModelProto, name: str, shapes: Shapes, borrowed: bool) -> OnnxModel:

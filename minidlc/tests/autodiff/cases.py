@@ -57,6 +57,7 @@ POLES = ("div", "mod", "pow", "reciprocal")  # ops that divide by an input: it k
 # ops of real numbers that have no gradient, and why
 NO_GRADIENT = {
     "bit_cast": "bits read as another type are no function of numbers",
+    "custom_result": "what somebody said its gradient is was lost on the way",
 }
 COUNTED = ("loop",)  # its gradient must know how often it runs: integers become constants
 IN_F32 = ("dequantize_linear",)  # f64 is not among the results that ONNX allows it

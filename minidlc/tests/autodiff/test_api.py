@@ -274,6 +274,13 @@ def test_names_that_are_not_there_or_twice(wrt: Any, text: str) -> None:
     assert caught.value.code == "MDLC1203"
 
 
+@pytest.mark.parametrize("wrt", [[], ()])
+@pytest.mark.parametrize("call", [mc.grad, mc.value_and_grad, mc.jvp, mc.hvp])
+def test_no_names_at_all(call: Callable[..., Any], wrt: Any) -> None:
+    error = refusal(lambda: call(mc.parse(MLP), wrt))
+    assert (error.code, "wrt names no input" in error.message) == ("MDLC1203", True)
+
+
 def test_no_input_of_real_numbers() -> None:
     error = refused("def f(x: i64[3]):\n    y: f64[3] = cast(x, to=f64)\n    return y\n")
     assert (error.code, "no input of real numbers" in error.message) == ("MDLC1203", True)
@@ -359,6 +366,15 @@ def test_what_cannot_be_promoted(names: Any, asked: Any, text: str) -> None:
     with pytest.raises(OptionError) as caught:
         constants(*names).promote(asked)
     assert (caught.value.code, text in caught.value.message) == ("MDLC1050", True)
+
+
+def test_a_constant_without_a_name_is_called_as_it_is_printed() -> None:
+    graph = mc.trace(lambda x: x * 2.0 * 3.0 + 1.0, mc.f64[3]).promote(["c_2", "c_1"])
+    assert [i.name for i in graph.inputs] == ["x", "c_2", "c_1"]
+    np.testing.assert_array_equal(run(graph, X, 10.0, 5.0)[0], X * 10 + 10)
+    with pytest.raises(OptionError) as caught:
+        mc.trace(lambda x: x * 2.0 * 3.0 + 1.0, mc.f64[3]).promote(["c"])
+    assert "print(g) calls the others c_1, c_2" in str(caught.value.hint)
 
 
 def test_det_of_a_large_matrix_is_refused() -> None:

@@ -365,6 +365,17 @@ def test_open_sizes() -> None:
         np.testing.assert_array_equal(w, np.ones(n))
 
 
+@pytest.mark.parametrize(
+    ("donate", "what"), [({"v": "w_new"}, "no input 'v'"), ({"w": "v_new"}, "no output 'v_new'")]
+)
+def test_unknown_names_of_open_sizes(donate: dict[str, str], what: str) -> None:
+    """They are refused before the first call."""
+    g = text('def g(w: f32["N"]):\n    w_new: f32["N"] = exp(w)\n    return w_new')
+    with pytest.raises(OptionError, match=what) as e:
+        mc.compile(g, donate=donate)
+    assert e.value.code == "MDLC1051"
+
+
 TWO = text("""
 def g(w: f32[8], v: f32[8], x: f32[4]):
     w_new: f32[8] = exp(w)

@@ -9,8 +9,8 @@ import pytest
 
 import minidlc.ops
 from minidlc.expr.types import TensorType, bool_, f32, f64, i32, i64
-from minidlc.graph import Input, TupleType, apply, getitem
-from minidlc.support.errors import TypeRuleError
+from minidlc.graph import Input, TupleType, apply, getitem, op
+from minidlc.support.errors import OptionError, TypeRuleError
 
 X = f32[4, 8]
 NORMALISED = (X, f32[8], f32[8], f32[8], f32[8])
@@ -143,7 +143,9 @@ REFUSED = [
     ("reduce_l2", (i32[2],), {}, "MDLC0202", "takes float elements, got i32", "cast"),
     ("reduce_l1", (X,), {"axes": (2,)}, "MDLC0209", "axis 2 is outside [-2, 1]", None),
     ("softmax", (X,), {"axis": "last"}, "MDLC0208", "'axis': expected int, got 'last'", None),
-    ("softmax", (X,), {"axes": 1}, "MDLC0208", "unexpected keyword argument 'axes'", None),
+    ("softmax", (X,), {"axes": 1}, "MDLC0208", "unexpected keyword argument 'axes'", "'axis'?"),
+    ("gemm", (X, X), {"trans_b": 1}, "MDLC0208", "argument 'trans_b'", "did you mean 'transB'?"),
+    ("relu", (X,), {"slope": 0.1}, "MDLC0208", "unexpected keyword argument 'slope'", None),
     ("max_pool", (X,), {}, "MDLC0208", "missing 1 required positional argument", None),
     ("cast", (X,), {"to": "f33"}, "MDLC0202", "no element type for 'f33'", "f3"),
 ]  # fmt: skip
@@ -231,3 +233,10 @@ def test_attributes_may_be_lists_and_numpy_integers() -> None:
     assert y.op.attributes()["kernel_shape"] == (2, 2)
     assert apply("softmax", x, axis=np.int64(1)).op.attributes() == {"axis": 1}
     assert str(apply("cast", x, to="float64").type) == "f64[1, 1, 4, 4]"
+
+
+def test_ops_that_were_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(op, "_registry", {})
+    with pytest.raises(OptionError, match="unknown op 'relu'") as caught:
+        apply("relu", Input("x", X))
+    assert "import minidlc.ops" in str(caught.value.hint)

@@ -48,7 +48,7 @@ def settle(node: Node, fact: Fact, ulps: float = 0) -> Fact:
 @register(
     *("identity", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "expand", "slice"),
     *("tile", "gather", "gather_elements", "gather_nd", "depth_to_space", "space_to_depth"),
-    "reverse_sequence",
+    *("reverse_sequence", "stop_gradient", "custom_result"),
 )
 def _moved(node: Node, x: Fact, *_: Fact) -> Fact:
     return x

@@ -1,0 +1,195 @@
+"""stop_gradient and custom_gradient: how they are called, what they refuse, what passes leave."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import minidlc as mc
+from minidlc.graph import Graph, interpret, parse
+from minidlc.support.errors import GradientError
+from minidlc.tests.autodiff.test_api import refusal
+from minidlc.transform import Pipeline
+
+pytestmark = pytest.mark.ch03
+
+V = mc.f64[3]
+X = np.array([0.5, -1.0, 2.0])
+
+
+def run(graph: Graph, *inputs: Any) -> list[Any]:
+    return interpret(graph, [np.asarray(x) for x in inputs])
+
+
+@mc.custom_gradient
+def thrice(a: Any, b: Any) -> Any:
+    """A product whose gradient is three times that of a product."""
+    return a * b, lambda dy: (dy * b * 3.0, dy * a * 3.0)
+
+
+@mc.custom_gradient
+def clipped(x: Any) -> Any:
+    """x, and dy between -0.1 and 0.1."""
+    return x * 1.0, lambda dy: mc.clip(dy, min=-0.1, max=0.1)
+
+
+# ------------------------------------------------------------------------------------ calls, names
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda x: thrice(x, x), 6 * X),
+        (lambda x: thrice(x * 2.0, x * 3.0), 36 * X),
+        (lambda x: thrice(x, b=x * 2.0), 12 * X),
+        (lambda x: thrice(thrice(x, x), x), 3 * (X * X + X * 6 * X)),
+    ],
+    ids=["one tensor twice", "two of a name", "by keyword", "nested"],
+)
+def test_arguments_may_have_equal_names(function: Any, wanted: Any) -> None:
+    graph = mc.trace(lambda x: function(x).sum(), V)
+    np.testing.assert_allclose(run(mc.grad(graph), X)[0], wanted)
+    assert str(parse(str(graph))) == str(graph)
+
+
+def test_an_argument_may_be_named_like_a_dy() -> None:
+    graph = mc.trace(lambda dmul: thrice(dmul, dmul + 1.0).sum(), V)
+    np.testing.assert_allclose(run(mc.grad(graph), X)[0], 3 * (2 * X + 1))
+
+
+def test_results_may_have_equal_names() -> None:
+    both = mc.custom_gradient(lambda x: ((x * 2.0, x * 3.0), lambda a, b: a * 10.0 + b))
+    graph = mc.trace(lambda x: both(x)[0].sum() + both(x)[1].sum() * 2.0, V)
+    np.testing.assert_array_equal(run(mc.grad(graph), X)[0], np.full(3, 12.0))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize("container", [list, tuple, dict, Pair])
+def test_tensors_inside_containers_are_arguments(container: Any) -> None:
+    def product(things: Any, number: float) -> Any:
+        a, b = things.values() if isinstance(things, dict) else things
+        assert isinstance(things, container)
+        return a * b * number, lambda dy: [dy * 5.0, dy * 7.0]
+
+    def loss(a: Any, b: Any) -> Any:
+        given = {list: [a, b], tuple: (a, b), dict: {"b": a, "a": b}, Pair: Pair(a, b)}
+        return mc.custom_gradient(product)(given[container], 2.0).sum()
+
+    da, db = run(mc.grad(mc.trace(loss, V, V)), X, X)
+    np.testing.assert_array_equal(da, np.full(3, 5.0))
+    np.testing.assert_array_equal(db, np.full(3, 7.0))
+
+
+def test_a_gradient_may_be_grouped_as_the_arguments_are() -> None:
+    f = mc.custom_gradient(lambda x, ys: (x, lambda dy: (dy, [dy * 2.0, None])))
+    graph = mc.trace(lambda x, y, z: f(x, [y, z]).sum(), V, V, V)
+    assert [g[0] for g in run(mc.grad(graph), X, X, X)] == [1, 2, 0]
+
+
+def test_a_container_that_holds_itself() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    error = refusal(lambda: clipped(endless))
+    assert (error.code, "containers inside each other" in error.message) == ("MDLC1212", True)
+
+
+def test_what_was_computed_outside_is_named() -> None:
+    def loss(x: Any) -> Any:
+        z = x * 2.0
+        return mc.custom_gradient(lambda y: (y + z, lambda dy: dy))(x).sum()
+
+    error = refusal(lambda: mc.trace(loss, V))
+    assert error.code == "MDLC1211"
+    assert f"reads mul, made at {__file__}" in error.message
+
+
+def test_a_tensor_hidden_from_the_call_is_not_lost() -> None:
+    """With no tensor among its arguments there is no node that could have a gradient."""
+    holder = type("Holder", (), {})()
+
+    def loss(x: Any) -> Any:
+        holder.x = x
+        return mc.custom_gradient(lambda h: (h.x * 2.0, lambda dy: dy))(holder).sum()
+
+    assert refusal(lambda: mc.trace(loss, V)).code == "MDLC1211"
+
+
+@pytest.mark.parametrize("gradient", [lambda: 0, lambda a, b: a, lambda *, dy: dy])
+def test_a_gradient_of_other_parameters(gradient: Any) -> None:
+    error = refusal(lambda: mc.trace(mc.custom_gradient(lambda x: (x, gradient)), V))
+    assert (error.code, "has 1 results, but a gradient" in error.message) == ("MDLC1210", True)
+
+
+def test_what_was_returned_is_said_in_words() -> None:
+    error = refusal(lambda: mc.trace(mc.custom_gradient(lambda x: mc.round(x)), V))
+    assert error.message.endswith("returned round: f64[3]")
+
+
+# ---------------------------------------------------------------------------- not linear, in passes
+
+
+def test_a_clipped_gradient_has_no_forward_mode() -> None:
+    graph = mc.trace(lambda x: (clipped(x) * 5.0).sum(), V)
+    np.testing.assert_array_equal(run(mc.grad(graph), X)[0], np.full(3, 0.1))
+    error = refusal(lambda: mc.jvp(graph))
+    assert (error.code, "custom_gradient" in error.message) == ("MDLC1214", True)
+    assert refusal(lambda: mc.hvp(mc.trace(lambda x: (clipped(x) ** 2.0).sum(), V))).code == (
+        "MDLC1214"
+    )
+
+
+def test_the_hessian_of_a_clipped_gradient_is_that_of_what_it_became() -> None:
+    graph = mc.trace(lambda x: (clipped(x) * 5.0).sum(), V)
+    assert not run(mc.hvp(graph), X, X)[0].any()
+
+
+@pytest.mark.parametrize("rule", [lambda _o, _y, dy: (dy * dy,), lambda _o, _y, dy: (mc.tanh(dy),)])
+def test_a_rule_that_is_not_linear(rule: Any) -> None:
+    with mc.use(**{"gradient.sin": rule}):
+        error = refusal(lambda: mc.jvp(mc.trace(lambda x: mc.sin(x), V)))
+    assert error.code == "MDLC1214"
+
+
+@pytest.mark.parametrize("opt_level", range(4))
+def test_passes_keep_what_stop_gradient_says(opt_level: int) -> None:
+    graph = mc.trace(lambda x: (mc.stop_gradient(mc.sin(x)) * x).sum(), V)
+    optimised, _ = Pipeline.default(opt_level).run(graph)
+    for g in (optimised, parse(str(optimised))):
+        np.testing.assert_allclose(run(mc.grad(g), X)[0], np.sin(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("opt_level", range(4))
+def test_passes_do_not_lose_a_custom_gradient_in_silence(opt_level: int) -> None:
+    graph = mc.trace(lambda x, y: (thrice(x, x) * y).sum(), V, V)
+    optimised, _ = Pipeline.default(opt_level).run(graph)
+    np.testing.assert_allclose(run(optimised, X, X)[0], run(graph, X, X)[0])
+    for g in (optimised, parse(str(optimised))):
+        for call in (mc.grad, mc.jvp):
+            error = refusal(lambda g=g, call=call: call(g, "x"))
+            assert (error.code, "after the passes" in error.message) == ("MDLC1201", True)
+        np.testing.assert_allclose(run(mc.grad(g, "y"), X, X)[0], X * X)
+
+
+def test_integers_of_a_custom_gradient_are_not_marked() -> None:
+    f = mc.custom_gradient(lambda x: ((x, mc.arg_max(x)), lambda dy, _: dy))
+    optimised, _ = Pipeline.default(0).run(mc.trace(lambda x: f(x), V))
+    assert str(optimised).count("custom_result(") == 1
+
+
+@pytest.mark.llvm
+def test_a_copy_shares_the_kernel_of_what_reads_it() -> None:
+    graph = mc.trace(lambda x: mc.stop_gradient(mc.sin(x)) * x, V)
+    exe = mc.compile(graph)
+    assert len(exe.kernels) == 1
+    np.testing.assert_allclose(exe(X)[0], np.sin(X) * X, rtol=1e-12)
+
+
+def test_a_custom_result_is_refused_by_its_own_name() -> None:
+    with pytest.raises(GradientError, match="custom_result has no gradient"):
+        mc.grad(parse("def f(x: f64[3]):\n    y: f64[3] = custom_result(x)\n    return y\n"))
