@@ -19,7 +19,8 @@ import numpy as np
 
 from minidlc.expr.types import Array, DType, TensorType, dtype
 from minidlc.graph import Graph, Input
-from minidlc.runtime.module import ArraySpec, LoadedModule
+from minidlc.runtime.module import LoadedModule
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CallError, CompileError, OptionError, nearest
 from minidlc.support.locations import Loc, OnnxLoc, caller

@@ -34,7 +34,8 @@ from minidlc.loop.nodes import LoopFunction
 from minidlc.lower import LoweredKernel, Program, lower_graph
 from minidlc.ops import functional as functional  # importing ops registers them
 from minidlc.origin import Origin, Recipe
-from minidlc.runtime.module import ArraySpec, LoadedModule
+from minidlc.runtime.module import LoadedModule
+from minidlc.runtime.spec import ArraySpec
 from minidlc.sources import Model, Shapes, Source, is_static, open_source
 from minidlc.support import extension, reports
 from minidlc.support.arguments import expect

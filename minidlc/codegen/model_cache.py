@@ -32,7 +32,8 @@ import onnx
 from minidlc.codegen.cache import EntryFolder, digest
 from minidlc.expr.types import dtype
 from minidlc.runtime.memory import ALIGNMENT
-from minidlc.runtime.module import ArraySpec, Bytes, LoadedModule, PositionCheck
+from minidlc.runtime.module import Bytes, LoadedModule, PositionCheck
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.locations import Derived, FileLoc, Loc, OnnxLoc, PyLoc
 
 _MAGIC = b"minidlc-model-1\n"

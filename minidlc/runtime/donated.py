@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.errors import CallError
 from minidlc.support.locations import caller
-
-if TYPE_CHECKING:
-    from minidlc.runtime.module import ArraySpec
 
 
 class Apart:

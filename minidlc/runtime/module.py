@@ -27,6 +27,7 @@ from minidlc.runtime import pool
 from minidlc.runtime.donated import Apart, check_donated
 from minidlc.runtime.memory import ALIGNMENT, aligned
 from minidlc.runtime.native import NativeLibrary, mentions
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.errors import CallError
 from minidlc.support.locations import Loc
 
@@ -38,24 +39,6 @@ _PARALLEL_FOR = "minidlc_parallel_for"
 _LONG_SECONDS = 0.05  # a call that takes as long is worth interrupting
 _address_of: Callable[[Any], int] = ctypes.addressof
 _bytes_of: Callable[[Any], Any] = ctypes.c_char.from_buffer
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """Name, dtype and shape of an input or output; `loc` is where the model declares it."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    loc: Loc | None = field(default=None, compare=False)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of such an array."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from minidlc.codegen.control import (
 )
 from minidlc.codegen.entry import compile_entry, emit_entry
 from minidlc.loop.text import parse_function
-from minidlc.runtime.module import ArraySpec, LoadedModule, PositionCheck
+from minidlc.runtime.module import LoadedModule, PositionCheck
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.errors import CallError, CodegenError
 
 pytestmark = pytest.mark.llvm

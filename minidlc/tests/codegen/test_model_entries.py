@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from minidlc.codegen.model_cache import ModelCache
-from minidlc.runtime.module import ArraySpec, LoadedModule, PositionCheck
+from minidlc.runtime.module import LoadedModule, PositionCheck
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.locations import Derived, FileLoc, Loc, OnnxLoc, PyLoc
 
 PLACES: tuple[Loc | None, ...] = (

@@ -13,7 +13,8 @@ from minidlc import target
 from minidlc.codegen.compile import compile_kernel, short_symbol
 from minidlc.codegen.entry import KernelCall, Operand, compile_entry, emit_entry
 from minidlc.loop.text import parse_function
-from minidlc.runtime.module import ArraySpec, LoadedModule
+from minidlc.runtime.module import LoadedModule
+from minidlc.runtime.spec import ArraySpec
 from minidlc.support.errors import CallError, CodegenError
 
 pytestmark = pytest.mark.llvm
