@@ -20,11 +20,11 @@ import json
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Never, cast
 
 import numpy as np
 
@@ -57,7 +57,8 @@ def save(
     """Write arrays and what JSON can say to one file, in one step.
 
     Raises TrainError: MDLC1265 the file cannot be written (the one before is still there), MDLC1276
-    a value that is no array of numbers, or a meta that JSON cannot say.
+    a value that is no array of numbers, or a meta that JSON cannot say: a key that is no text, too.
+    A tuple in it comes back as a list.
     """
     expect("save", "path", path, str, os.PathLike)
     expect("save", "state", state, Mapping, hint="step.state()")
@@ -139,25 +140,33 @@ class Checkpoints:
         files = self.folder.glob("step-*.mdlt")
         return sorted((p for p in files if _NAME.fullmatch(p.name) and p.is_file()), key=_step_of)
 
-    def save(
-        self, step: int, state: Mapping[str, Any], meta: Mapping[str, Any] | None = None
-    ) -> Path:
-        """Write the checkpoint of a step, then delete those that are too many."""
-        expect("Checkpoints.save", "step", step, int, np.integer)
+    def _whole(self) -> list[Path]:
+        """Those that `latest()` has not found damaged."""
+        return [p for p in self.paths() if p not in self._damaged]
+
+    def check(self, step: int) -> None:
+        """Raise unless `save` would take the step; a run does well to ask before it begins."""
+        expect("Checkpoints", "step", step, int, np.integer)
         if step < 0:
-            raise TrainError(f"Checkpoints.save: step is {step}, below 0", code="MDLC1278")
-        whole = [p for p in self.paths() if p not in self._damaged]
+            raise TrainError(f"Checkpoints: step is {step}, below 0", code="MDLC1278")
+        whole = self._whole()
         if whole and _step_of(whole[-1]) > step:
             text = f"{self.folder} has {whole[-1].name} already: step {step} is behind it"
             hint = "a new run wants a new folder; one that goes on begins with latest()"
             raise TrainError(text, hint=hint, code="MDLC1279")
+
+    def save(
+        self, step: int, state: Mapping[str, Any], meta: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write the checkpoint of a step, then delete those that are too many."""
+        self.check(step)
         if not self._swept:
             sweep(self.folder, _NAME)
             self._swept = True
         path = self.folder / f"step-{step:08d}.mdlt"
         save(path, state, meta)
         self._damaged.discard(path)
-        kept = [p for p in self.paths() if p not in self._damaged][-self.keep :]
+        kept = self._whole()[-self.keep :]
         for old in self.paths():
             if _step_of(old) < _step_of(kept[0]):
                 old.unlink(missing_ok=True)
@@ -214,11 +223,26 @@ def _read(data: bytes, begin: int, element: str, shape: list[int]) -> Array:
 
 def _json(header: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(header).encode()
+        text = json.dumps(header)
+        for key in _keys(header):
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is no text")  # JSON would make one of it
+        return text.encode()
     except (TypeError, ValueError) as e:
         text = f"save: meta cannot be written as JSON: {e}"
         hint = "numbers, texts, lists, dicts; float(x) of NumPy's numbers"
         raise TrainError(text, hint=hint, code="MDLC1276") from None
+
+
+def _keys(meta: object) -> Iterator[object]:
+    """The keys of all dicts in what JSON can say."""
+    if isinstance(meta, Mapping):
+        found = cast("Mapping[object, object]", meta)
+        yield from found
+        meta = list(found.values())
+    if isinstance(meta, (list, tuple)):
+        for part in cast("Sequence[object]", meta):
+            yield from _keys(part)
 
 
 def _aligned(place: int) -> int:

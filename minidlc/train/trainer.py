@@ -50,7 +50,7 @@ class Epoch:
     steps: int  # updates made so far
     loss: float
     learning_rate: float
-    seconds: float  # in this process; those before a kill are not counted
+    seconds: float  # those before a kill or an exception are not counted
     results: dict[str, float]
 
 
@@ -111,9 +111,12 @@ class Trainer:
 
         `resume` goes on from the newest whole checkpoint in the folder, if there is one. Ctrl-C
         ends after the running step, with a checkpoint, and sets `interrupted`; a second one ends at
-        once. After an exception, such as one of `evaluate`, another `fit` goes on where this one
-        stood: with that batch, or with that evaluation. Raises TrainError: MDLC1277 the loss is not
-        finite, MDLC1278 `epochs` below 0, MDLC1279 the folder has checkpoints of another run.
+        once, in the middle of a step: go on from a checkpoint then. After an exception, such as one
+        of `evaluate`, another `fit` goes on where this one stood: with that batch, or with that
+        evaluation.
+
+        Raises TrainError: MDLC1277 the loss is not finite, MDLC1278 `epochs` below 0, MDLC1279 the
+        folder has checkpoints of another run.
         """
         _expect_number("epochs", epochs, 0, "fit")
         expect("fit", "resume", resume, bool)
@@ -202,7 +205,10 @@ class Trainer:
         """Go on from a checkpoint, or make sure that none of another run is in the way."""
         if resume and self.checkpoints is None:
             raise TrainError("fit: resume needs the folder of the checkpoints", code="MDLC1278")
-        if self.checkpoints is None or self.calls:
+        if self.checkpoints is None:
+            return
+        if self.calls:
+            self.checkpoints.check(self.calls)
             return
         if resume:
             found = self.checkpoints.latest()

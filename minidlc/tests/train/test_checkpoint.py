@@ -102,6 +102,7 @@ def test_what_cannot_be_saved_and_what_was_there(tmp_path: Path) -> None:
         ({"a": np.zeros(2, complex)}, {}, "complex128"),
         ({"a": [[1], [1, 2]]}, {}, "'a' is a list that is no array"),
         ({}, {"a": np.float32(1)}, "meta cannot be written as JSON"),
+        ({}, {"a": [{1: 2, "1": 3}]}, "the key 1 is no text"),
     ):
         with pytest.raises(TrainError) as raised:
             save(path, bad, meta)

@@ -185,6 +185,18 @@ def test_a_folder_of_another_run(tmp_path: Path) -> None:
     assert raised.value.code == "MDLC1273"
 
 
+def test_another_run_has_gone_on_in_the_folder(tmp_path: Path) -> None:
+    """The first one cannot go on there, and learns so before it trains."""
+    step = LineStep()
+    first = Trainer(step, lines(), folder=tmp_path)
+    first.fit(1)
+    Trainer(LineStep(), lines(), folder=tmp_path).fit(2, resume=True)
+    with pytest.raises(TrainError, match="step 7 is behind it") as raised:
+        first.fit(3)
+    assert raised.value.code == "MDLC1279"
+    assert step.steps == 7
+
+
 def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     Checkpoints(tmp_path).save(3, {"w": np.zeros(3)}, {"mine": 1})
     with pytest.raises(TrainError, match="was not written by a Trainer") as raised:
