@@ -13,6 +13,9 @@ need no rules of their own.
 
 At a kink a rule gives one of the slopes that there are: relu, clip, abs and norms 0, of equal
 elements in max each an even share, in maximum(a, b) half. Jumps (round, sign) count as flat.
+NaN: a rule that multiplies by a slope passes it on (exp, abs). One that compares finds no element
+to send dy to and gives 0 (relu, clip, max, min); max_pool shares dy in the window; forward mode may
+give NaN there. Whether a loss is NaN its value says, not its gradient.
 Treated in course chapter 03_autodiff.
 """
 

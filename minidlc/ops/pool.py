@@ -134,7 +134,10 @@ class MaxPool(Pool):
         return compute((*x.shape[:2], *out), body, self.name, axes=axes)
 
     def gradient(self, y: Node, dy: Value) -> Grads:
-        """dy of a window goes to its maximum; equal elements share it evenly, NaN counts as one."""
+        """dy of a window goes to its maximum; equal elements share it evenly.
+
+        If the maximum is NaN all elements of the window do.
+        """
         (x,) = given(y)
         return (apply("max_pool_gradient", x, y, dy, **self.attributes()),)
 

@@ -82,6 +82,25 @@ def test_where_nan_parts_the_two_modes() -> None:
     assert interpret(mc.jvp(graph), [x, np.ones(3)])[1] == 1.75
 
 
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda x: mc.exp(x), [np.e, np.nan, 1]),
+        (lambda x: mc.abs(x), [1, np.nan, 0]),
+        (lambda x: mc.relu(x), [1, 0, 0]),
+        (lambda x: mc.clip(x, min=0.5), [1, 0, 0]),
+        (lambda x: mc.max(x), [0, 0, 0]),
+        (lambda x: mc.min(x), [0, 0, 0]),
+        (lambda x: mc.max_pool(x.reshape(1, 1, 3), kernel_shape=(3,)), [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_what_a_gradient_is_at_nan(function: Any, wanted: list[float]) -> None:
+    """The convention in the docstring of ops/gradients.py."""
+    graph = mc.trace(lambda x: function(x).sum(), V)
+    x = np.array([1.0, np.nan, 0.0])
+    np.testing.assert_allclose(interpret(mc.grad(graph), [x])[0], wanted)
+
+
 @pytest.mark.parametrize("call", [mc.grad, mc.value_and_grad, mc.jvp, mc.hvp])
 def test_a_graph_is_differentiated_while_another_is_traced(call: Any) -> None:
     def loss(x: Any, y: Any) -> Any:
