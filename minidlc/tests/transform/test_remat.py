@@ -12,8 +12,10 @@ from minidlc.graph import Graph, apply, interpret, parse
 from minidlc.graph.graph import results_of
 from minidlc.support.errors import CompileError, GradientError, OptionError, PassError
 from minidlc.tests.random_graphs import Case, cases
+from minidlc.train.step_graph import Plan, step_graph
 from minidlc.transform import Cse, Pipeline, Remat, collecting, limited, rematerialise
 from minidlc.transform.dataflow.recompute import Lives, again
+from minidlc.transform.fusion.fuse import Fuse
 
 pytestmark = pytest.mark.ch03
 
@@ -107,6 +109,28 @@ def test_a_budget_is_met_and_no_more_is_repeated_than_it_asks_for() -> None:
         mc.remat(g, least.after - 1)
     assert e.value.code == "MDLC1240"
     assert e.value.hint == f"budget={least.after}, or a smaller batch"
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_smallest_peak_is_met_when_it_is_asked_for(fused: bool) -> None:
+    """Whatever way the search takes with a budget: every one from the smallest peak on is met."""
+
+    def loss(x, y, *params):
+        for w in params:
+            x = results_of(apply("dropout", mc.relu(x @ w), ratio=0.3))[0]
+        return mc.train.mse(x, y)
+
+    traced = mc.trace(loss, f32[16, 32], f32[16, 32], *[f32[32, 32]] * 4)
+    start = {i.name: np.zeros((32, 32), np.float32) for i in traced.inputs[2:]}
+    g = step_graph(traced, start, Plan(mc.train.adam())).graph
+    if fused:
+        g, _ = Pipeline.default(3).replace("fuse", Fuse(style="stitch")).run(g)
+    least = rematerialise(g)
+    for budget in np.linspace(least.after, least.before, 6).astype(int).tolist():
+        assert rematerialise(g, budget).after <= budget
+    for budget in (0, least.after // 2, least.after - 1):
+        with pytest.raises(GradientError, match=f"needs {least.after:,} bytes at least"):
+            rematerialise(g, budget)
 
 
 @pytest.mark.llvm
@@ -245,3 +269,4 @@ def test_random_graphs_compute_the_same_with_copies(case: Case) -> None:
     found = rematerialise(case.graph)
     same(interpret(found.graph, list(case.arrays)), expected)
     assert found.after <= found.before
+    assert rematerialise(case.graph, found.after).after <= found.after

@@ -8,8 +8,9 @@
 What a backward half needs of the forward half is alive all the time in between. Where memory is
 short it is cheaper to compute some of it twice. Which values: those alive at the worst moment and
 read by nobody around it, most bytes for the least work first, one after the other while that lowers
-the peak; besides these, segments of several lengths between values that are kept. The cheapest
-choice that meets the budget wins, and what need not be forgotten in it is kept after all. After
+the peak; besides these, segments of several lengths between values that are kept. First comes the
+choice of the lowest peak, which says whether the budget can be met, then the cheapest that meets
+it; what need not be forgotten in it is kept after all. After
 T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016, and
 the greedy choice of XLA. Counted are results between nodes; views cost nothing, and a result that
 is computed element by element lies over an input that dies. Scratch inside kernels comes on top.
@@ -82,8 +83,8 @@ def rematerialise(graph: Graph, budget: int | None = None) -> Rematerialised:
         text = f"remat: the size of {unknown.name} is not known: {unknown.type}"
         hint = "compile for sizes: mc.compile(g, shapes={…}, pipeline=…) with the pass `remat`"
         raise GradientError(text, loc=caller(), hint=hint, code="MDLC1241")
-    search = _Search(graph, budget or 0)
-    chosen = search.best()
+    search = _Search(graph)
+    chosen = search.best(budget or 0)
     if budget is not None and search.peak(chosen) > budget:
         text = f"remat: {graph.name} needs {search.peak(chosen):,} bytes at least"
         raise GradientError(
@@ -128,24 +129,43 @@ def _of_unknown_size(graph: Graph) -> Node | None:
 class _Search:
     """Sets of nodes to forget, the peak of each, and what it costs."""
 
-    def __init__(self, graph: Graph, budget: int) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._lives = Lives(graph)
-        self._budget = budget
         self._known: dict[frozenset[Node], tuple[int, float]] = {}
-        self._seen = 0  # nodes gone through
+        self._seen = 0  # nodes gone through, by one search
 
-    def best(self) -> frozenset[Node]:
-        """The cheapest set that meets the budget, else that of the lowest peak."""
+    def best(self, budget: int) -> frozenset[Node]:
+        """The cheapest set that meets the budget, else that of the lowest peak.
+
+        Whether there is one is asked without the budget: the lowest peak is the same for every
+        budget below it, and every budget above it is met, although the search is greedy.
+        """
         nothing = frozenset[Node]()
-        if self.peak(nothing) <= self._budget or not self._candidates:
+        if self.peak(nothing) <= budget or not self._candidates:
             return nothing
-        tried = [nothing, *self._segments(), self._greedy()]
-        return self._without_needless(min(tried, key=self._rank))
+        lowest = self._lowest()
+        return lowest if self.peak(lowest) >= budget else self._searched(budget, lowest)
 
-    def _rank(self, dropped: frozenset[Node]) -> tuple[bool, float, float]:
+    def _lowest(self) -> frozenset[Node]:
+        """The set of the lowest peak: near aims make the search take smaller steps than 0 does."""
+        lowest = self._searched(0, frozenset())
+        while True:
+            lower = self._searched(self.peak(lowest) * 7 // 8, lowest)
+            if self.peak(lower) >= self.peak(lowest):
+                return lowest
+            lowest = lower
+
+    def _searched(self, budget: int, known: frozenset[Node]) -> frozenset[Node]:
+        """The best set that one search finds, at least as good as the one that is known."""
+        self._seen = 0
+        tried = [frozenset[Node](), known, *self._segments(), self._greedy(budget)]
+        best = min(tried, key=lambda dropped: self._rank(dropped, budget))
+        return self._without_needless(best, budget)
+
+    def _rank(self, dropped: frozenset[Node], budget: int) -> tuple[bool, float, float]:
         peak, cost = self._measured(dropped)
-        meets = peak <= self._budget
+        meets = peak <= budget
         return (not meets, cost if meets else peak, peak if meets else cost)
 
     def peak(self, dropped: frozenset[Node]) -> int:
@@ -213,20 +233,20 @@ class _Search:
                     kept -= length + 1
                 yield frozenset(dropped)
 
-    def _greedy(self) -> frozenset[Node]:
+    def _greedy(self, budget: int) -> frozenset[Node]:
         """Forget what brings most at the worst moment, again and again; the best set on the way."""
         dropped = best = frozenset[Node]()
-        while self.peak(dropped) > self._budget and self._seen < _EFFORT:
+        while self.peak(dropped) > budget and self._seen < _EFFORT:
             ranked = self._asleep_at_worst(dropped)
             if not ranked:
                 break
             tries = [dropped | {n} for n in ranked[:_TRIES]]
-            tries.append(dropped | {*self._enough(ranked, self.peak(dropped) - self._budget)})
+            tries.append(dropped | {*self._enough(ranked, self.peak(dropped) - budget)})
             following = min(tries, key=lambda t: (self.peak(t), self._measured(t)[1]))
             if self.peak(following) > self.peak(dropped):
                 break
             dropped = following
-            best = min(best, dropped, key=self._rank)
+            best = min(best, dropped, key=lambda d: self._rank(d, budget))
         return best
 
     def _enough(self, ranked: Iterable[Node], excess: int) -> Iterator[Node]:
@@ -254,9 +274,9 @@ class _Search:
                 found.append(node)
         return sorted(found, key=lambda n: self._cost(n) / self._lives.nbytes(n))
 
-    def _without_needless(self, dropped: frozenset[Node]) -> frozenset[Node]:
+    def _without_needless(self, dropped: frozenset[Node], budget: int) -> frozenset[Node]:
         """Keep, dearest first, what the budget, or the peak that was reached, leaves room for."""
-        most = max(self._budget, self.peak(dropped))
+        most = max(budget, self.peak(dropped))
         for node in sorted(dropped, key=self._cost, reverse=True):
             fewer = dropped - {node}
             if self._seen < 2 * _EFFORT and self.peak(fewer) <= most:
