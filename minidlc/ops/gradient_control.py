@@ -35,7 +35,6 @@ from minidlc.support.errors import GradientError
 class Copy(Unary):
     """Base of y = x."""
 
-    onnx = "Identity"
     takes = rules.ANY
 
     def scalar(self, x: Expr) -> Expr:

@@ -31,6 +31,12 @@ def extremum(to: NodeWriter, op: Op, a: str, b: str) -> str:
     return to.emit({"maximum": "Max", "minimum": "Min"}[op.name], a, b)
 
 
+@onnx_export("stop_gradient", "custom_result")
+def copy_of(to: NodeWriter, op: Op, x: str) -> str:
+    """ONNX says nothing about gradients."""
+    return to.emit("Identity", x)
+
+
 @onnx_export("shift_left", "shift_right")
 def shift(to: NodeWriter, op: Op, a: str, b: str) -> str:
     """The direction is an attribute."""

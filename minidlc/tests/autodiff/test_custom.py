@@ -193,3 +193,11 @@ def test_a_copy_shares_the_kernel_of_what_reads_it() -> None:
 def test_a_custom_result_is_refused_by_its_own_name() -> None:
     with pytest.raises(GradientError, match="custom_result has no gradient"):
         mc.grad(parse("def f(x: f64[3]):\n    y: f64[3] = custom_result(x)\n    return y\n"))
+
+
+def test_copies_are_written_to_onnx_and_an_identity_read_from_it_is_none() -> None:
+    graph = mc.trace(lambda x: thrice(mc.stop_gradient(x), x), V)
+    optimised, _ = Pipeline.default(0).run(graph)
+    read = mc.load_onnx(mc.to_onnx(optimised))
+    assert [n.op.name for n in read.nodes] == ["identity", "mul", "identity"]
+    np.testing.assert_allclose(run(read, X)[0], X * X)
