@@ -6,7 +6,7 @@
         print(step(**batch)[0])                     # the loss; parameters are updated in place
 
 Names are loaded on first use: data and checkpoints need no LLVM. Reading order: atomic, records,
-stages, loading, data, checkpoint; losses, optimizers, schedules, scaling, mixed_precision,
+stages, loading, data, checkpoint; limits, losses, optimizers, schedules, scaling, mixed_precision,
 variables, step_options, step_graph, step; console, trainer.
 """
 

@@ -12,12 +12,14 @@ pairs. Treated in course chapter 03_autodiff.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Never
 
 from minidlc.graph.eager import tensor
 from minidlc.graph.graph import Value, apply, tensor_type
 from minidlc.graph.value_ops import Operand
 from minidlc.ops.composing import in_wide
+from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
 from minidlc.support.locations import caller
 from minidlc.train.limits import as_float
@@ -72,6 +74,7 @@ def cross_entropy(
     label_smoothing = as_float("cross_entropy", "label_smoothing", label_smoothing)
     if not 0 <= label_smoothing < 1:
         _refuse("cross_entropy", f"label_smoothing is {label_smoothing}", "0 up to, not with, 1")
+    expect("cross_entropy", "ignore_index", ignore_index, Integral, type(None))
     own = "none" if label_smoothing else reduction
     options: dict[str, Any] = {"reduction": own, "ignore_index": ignore_index}
     loss, log_p = apply("softmax_cross_entropy", in_wide(x), y, **options)

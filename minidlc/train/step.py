@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
@@ -215,7 +214,7 @@ def compile_train_step(
     array of another type, 1253 no optimiser, 1254 a number out of range, or one that f32 cannot
     hold, 1257 another `autocast`, 1259 an option that there is not.
     """
-    check_names(compile_options, [*signature(compile_graph).parameters][1:])
+    check_names(compile_options, compile_train_step, compile_graph)
     expect("compile_train_step", "loss", loss, Graph, hint="mc.trace(fn, mc.f32[4, 8]) makes one")
     if "donate" in compile_options:
         text = "compile_train_step: donate is not for the caller: the step donates what it updates"

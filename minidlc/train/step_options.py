@@ -10,8 +10,9 @@ course chapter 03_autodiff.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import Any, Never
 
 import numpy as np
@@ -129,8 +130,10 @@ def checked_plan(
     return Plan(optimizer, accumulate, clip_norm, scale, frozen, seed)
 
 
-def check_names(options: Iterable[str], known: Iterable[str]) -> None:
-    """TrainError (MDLC1259) for an option that neither the step nor `mc.compile` has."""
+def check_names(options: Iterable[str], *functions: Callable[..., Any]) -> None:
+    """TrainError (MDLC1259) for an option that none of the functions has."""
+    named = [p for f in functions for p in signature(f).parameters.values()]
+    known = [p.name for p in named if p.kind is Parameter.KEYWORD_ONLY]
     for name in options:
         if name not in known:
             text, hint = f"{WHO}: there is no option {name!r}", nearest(name, known)

@@ -190,6 +190,15 @@ def test_a_mean_over_nothing_has_no_gradient(smoothing: float) -> None:
     np.testing.assert_array_equal(gradient, np.zeros((N, 3)))
 
 
+def test_a_mean_over_weights_of_zero_has_no_gradient() -> None:
+    def loss(x: Any, y: Any, weight: Any) -> Any:
+        return mc.graph.apply("softmax_cross_entropy", x, y, weight)[0]
+
+    value, gradient = evaluated(loss, PREDICTION, np.zeros(N, np.int64), np.array([0.0, 1, 1]))
+    assert np.isnan(value)
+    np.testing.assert_array_equal(gradient, np.zeros((N, 3)))
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("ignored", [None, 1])
 def test_a_label_that_is_no_class_is_seen_and_moves_nothing(
@@ -259,6 +268,10 @@ def test_what_does_not_fit_is_refused(loss: Any, types: Any, text: str) -> None:
         (
             lambda p, t: mc.train.cross_entropy(p, t, label_smoothing="a"),
             "cross_entropy: label_smoothing is a str, expected Real",
+        ),
+        (
+            lambda p, t: mc.train.cross_entropy(p, t, ignore_index=1.0),
+            "cross_entropy: ignore_index is a float, expected Integral or NoneType",
         ),
     ],
 )

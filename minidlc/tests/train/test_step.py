@@ -472,6 +472,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[CompileError], str, str]] = {
         "MDLC1259",
         "there is no option 'thread'",
     ),
+    "a misspelt option": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, clip=1.0),
+        TrainError,
+        "MDLC1259",
+        "there is no option 'clip'",
+    ),
     "seed": (
         lambda: mc.compile_train_step(simple(), WEIGHTS, seed=-1),
         TrainError,
