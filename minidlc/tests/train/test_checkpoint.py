@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import math
 import os
 import signal
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ import pytest
 import minidlc as mc
 from minidlc.expr.types import DTYPES
 from minidlc.support.errors import CompileError, TrainError
+from minidlc.train.atomic import atomic_file
 from minidlc.train.checkpoint import Checkpoints, load, save
 
 pytestmark = pytest.mark.ch03
@@ -210,6 +214,9 @@ def test_only_half_written_checkpoints_are_swept(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(half + foreign)
     path = kept.save(8, {})
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*foreign, path.name])
+    (tmp_path / half[0]).write_text("")  # of a thread that writes there now
+    kept.save(9, {})
+    assert (tmp_path / half[0]).exists()
 
 
 def test_threads_may_save_one_path(tmp_path: Path) -> None:
@@ -230,6 +237,23 @@ def test_threads_may_save_one_path(tmp_path: Path) -> None:
     assert not failed
     assert len(set(load(tmp_path / "c").state["w"])) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_disk_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def write(self, data: bytes) -> None:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+    @contextlib.contextmanager
+    def gone(path: Path) -> Generator[Gone]:
+        with atomic_file(path):
+            yield Gone()
+
+    monkeypatch.setattr("minidlc.train.checkpoint.atomic_file", gone)
+    with pytest.raises(TrainError, match="cannot be written: Stale file handle") as raised:
+        save(tmp_path / "c", {})
+    assert raised.value.code == "MDLC1265"
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("path", ["", ".", "/", "a\0b"])

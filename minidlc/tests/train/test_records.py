@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import subprocess
 import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -322,6 +325,44 @@ def test_a_write_that_failed_is_not_passed_over(path: Path) -> None:
     *codes, last = done.stdout.splitlines()
     assert set(codes) == {"MDLC1265"}
     assert last == f"at the end MDLC1265 {path} cannot be written: File too large"
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+class FullOnce:
+    """A file that has no room for its write number `n`; then there is room again."""
+
+    def __init__(self, file: BinaryIO, n: int) -> None:
+        self.file, self.n = file, n
+
+    def write(self, data: bytes) -> None:
+        self.n -= 1
+        if self.n == 0:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        self.file.write(data)
+
+
+def write_what_goes(path: Path) -> None:
+    with RecordWriter(path, SCHEMA) as writer:
+        for n in range(3):
+            with contextlib.suppress(TrainError):
+                writer.append(**record(n))
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 5])
+def test_nor_if_there_is_room_again(path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """The header is write 1, the index write 5."""
+
+    @contextlib.contextmanager
+    def full_once(path: Path) -> Generator[FullOnce]:
+        with atomic_file(path) as file:
+            yield FullOnce(file, n)
+
+    before = path.read_bytes()
+    monkeypatch.setattr("minidlc.train.records.atomic_file", full_once)
+    with pytest.raises(TrainError, match="cannot be written: Stale file handle") as raised:
+        write_what_goes(path)
+    assert raised.value.code == "MDLC1265"
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
