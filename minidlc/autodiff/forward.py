@@ -20,7 +20,7 @@ from minidlc.autodiff.reverse import assembled, grad, inputs_named, is_loss
 from minidlc.expr.types import DType, TensorType
 from minidlc.graph.graph import Graph, Input, Node, Value, located
 from minidlc.graph.inline import nodes_made
-from minidlc.graph.types import TupleType
+from minidlc.graph.types import TupleType, result_types
 from minidlc.graph.value_ops import equality
 from minidlc.ops.gradients import zeros_like
 from minidlc.support.errors import GradientError
@@ -96,7 +96,7 @@ def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
     with located(Derived("tangent", y.loc)):
         made = _made([g for g, _ in used], known)
         found = backward(made, [g for g, _ in used], [dx for _, dx in used], asked)
-    _check_linear(y, _made(found, known), found, asked)
+        _check_linear(y, made, _made(found, known), found, asked)
     parts = iter(found)
     result = tuple(next(parts) if u is not None else None for u in us)
     if all(part is None for part in result):
@@ -115,14 +115,36 @@ def _made(results: Iterable[Value | None], known: Iterable[Value | None]) -> lis
 
 
 def _check_linear(
-    y: Node, made: Iterable[Node], found: Iterable[Value | None], us: Sequence[Input]
+    y: Node,
+    gradient: Iterable[Node],
+    derivative: Iterable[Node],
+    found: Iterable[Value | None],
+    us: Sequence[Input],
 ) -> None:
-    """Refuse derivatives by `us` that read `us`: of a linear map they are the same everywhere."""
-    read = {v for node in made for v in node.inputs} | {*found}
-    if not read.isdisjoint(us):
+    """Refuse a gradient whose derivative by `us` reads `us`: of a linear map it is a constant.
+
+    Refuse one with a step on the way from `us` too, such as the sign of dy: its derivative is 0.
+    """
+    on_the_way: set[Value | None] = {*us}
+    steps = False
+    for node in gradient:
+        if not on_the_way.isdisjoint(node.inputs):
+            on_the_way.add(node)
+            steps = steps or _is_flat(node)
+    read = {v for node in derivative for v in node.inputs} | {*found}
+    if steps or not read.isdisjoint(us):
         text = f"{y.op.name}: forward mode needs a gradient that is linear in dy, and this is not"
         hint = "mc.grad takes it, mc.jvp and mc.hvp do not; clip what mc.grad gives, not dy"
         raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1214")
+
+
+def _is_flat(node: Node) -> bool:
+    """True for a function of one value that has no slope: integers, a sign, a stop_gradient."""
+    if not any(t.dtype.is_float for t in result_types(node.type)):
+        return True
+    if len(node.inputs) != 1 or not isinstance(node.type, TensorType) or node.op.name == "getitem":
+        return False
+    return local_gradient(node, Input("dy", node.type)) == (None,)
 
 
 @equality(of_elements=False)

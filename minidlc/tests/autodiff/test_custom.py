@@ -149,9 +149,20 @@ def test_the_hessian_of_a_clipped_gradient_is_that_of_what_it_became() -> None:
     assert not run(mc.hvp(graph), X, X)[0].any()
 
 
-@pytest.mark.parametrize("rule", [lambda _o, _y, dy: (dy * dy,), lambda _o, _y, dy: (mc.tanh(dy),)])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda dy: dy * dy,
+        lambda dy: mc.tanh(dy),
+        lambda dy: mc.sign(dy),
+        lambda dy: dy + mc.stop_gradient(dy),
+        lambda dy: mc.where(dy > 1.0, 1.0, dy),
+        lambda dy: mc.cast(mc.cast(dy, to="i32"), to="f64"),
+    ],
+    ids=["square", "tanh", "sign", "stop_gradient", "where", "integers"],
+)
 def test_a_rule_that_is_not_linear(rule: Any) -> None:
-    with mc.use(**{"gradient.sin": rule}):
+    with mc.use(**{"gradient.sin": lambda _op, _y, dy: (rule(dy),)}):
         error = refusal(lambda: mc.jvp(mc.trace(lambda x: mc.sin(x), V)))
     assert error.code == "MDLC1214"
 
