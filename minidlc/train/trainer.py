@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, SupportsFloat, cast
 
 import numpy as np
 
@@ -268,7 +268,7 @@ def _checked_results(results: Mapping[str, Any]) -> dict[str, float]:
     for name, value in results.items():
         what = f"evaluate's {name!r}"
         expect("Trainer", "a name that evaluate returns", name, str)
-        expect("Trainer", what, value, int, float, np.number, np.ndarray)
+        expect("Trainer", what, value, SupportsFloat, bool)
         if np.size(value) != 1 or not np.isrealobj(value):
             text = f"Trainer: {what} has shape {np.shape(value)}, expected one real number"
             raise TrainError(text, code="MDLC1278")

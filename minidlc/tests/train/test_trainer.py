@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -249,10 +250,9 @@ def test_what_cannot_be_meant(make: Callable[[], object], code: str, message: st
 
 
 def test_what_evaluate_may_return() -> None:
-    (record,) = Trainer(
-        LineStep(), lines(), evaluate=lambda: {"a": np.float32(0.5), "b": np.asarray(2), "c": 1}
-    ).fit(1)
-    assert record.results == {"a": 0.5, "b": 2.0, "c": 1.0}
+    results = {"a": np.float32(0.5), "b": np.asarray(2), "c": 1, "d": True, "e": Fraction(1, 4)}
+    (record,) = Trainer(LineStep(), lines(), evaluate=lambda: results).fit(1)
+    assert record.results == {"a": 0.5, "b": 2.0, "c": 1.0, "d": 1.0, "e": 0.25}
 
 
 class Failing:
