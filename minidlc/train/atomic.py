@@ -30,16 +30,21 @@ _TEMPORARY = re.compile(r"\.(.+)\.\d+-\d+\.tmp")
 _count = itertools.count()
 
 
+def path_of(function: str, name: str, path: str | os.PathLike[str]) -> Path:
+    """An argument that says where a file is; OptionError (MDLC1001) if it is none."""
+    expect(function, name, path, str, os.PathLike)
+    return Path(os.fsdecode(path))  # a PathLike may give bytes
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
     """Open a file for writing that takes its name when the block ends without an exception.
 
     Folders that are missing are made. Raises TrainError (MDLC1265) if the system cannot write.
     """
-    expect("atomic_file", "path", path, str, os.PathLike)
-    target = Path(path)
+    target = path_of("atomic_file", "path", path)
     if not target.name:  # "", "." and "/"
-        raise _refusal(repr(os.fspath(path)), "it names no file")
+        raise _refusal(repr(os.fsdecode(path)), "it names no file")
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.tmp")
     try:
         with refusing(target):

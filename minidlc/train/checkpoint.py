@@ -31,7 +31,7 @@ import numpy as np
 from minidlc.expr.types import DTYPES, Array, dtype
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError, TypeRuleError
-from minidlc.train.atomic import atomic_file, refusing, sweep
+from minidlc.train.atomic import atomic_file, path_of, refusing, sweep
 
 _MAGIC = b"mdlc-checkpoint\n"
 _VERSION = 1
@@ -60,7 +60,7 @@ def save(
     a value that is no array of numbers, or a meta that JSON cannot say: a key that is no text, too.
     A tuple in it comes back as a list.
     """
-    expect("save", "path", path, str, os.PathLike)
+    target = path_of("save", "path", path)
     expect("save", "state", state, Mapping, hint="step.state()")
     expect("save", "meta", meta, Mapping, type(None), hint='{"step": 100}')
     arrays = {name: _array(name, value) for name, value in state.items()}
@@ -78,7 +78,7 @@ def save(
         }
     )
     head = _MAGIC + _HEAD.pack(len(text)) + text
-    with atomic_file(path) as file, refusing(Path(path)):
+    with atomic_file(path) as file, refusing(target):
         sha = hashlib.sha256()
         for part in (head, *(_little(array) for array in arrays.values())):
             padded = part + bytes(_aligned(len(part)) - len(part))
@@ -89,8 +89,7 @@ def save(
 
 def load(path: str | os.PathLike[str]) -> Checkpoint:
     """Read a checkpoint. Raises TrainError (MDLC1275) for a file that is missing or not whole."""
-    expect("load", "path", path, str, os.PathLike)
-    source = Path(path)
+    source = path_of("load", "path", path)
     try:
         data = source.read_bytes()
     except OSError as e:
@@ -125,11 +124,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = 3) -> None:
-        expect("Checkpoints", "folder", folder, str, os.PathLike)
+        self.folder = path_of("Checkpoints", "folder", folder)
         expect("Checkpoints", "keep", keep, int)
         if keep < 1:
             raise TrainError(f"Checkpoints: keep is {keep}, expected 1 or more", code="MDLC1278")
-        self.folder = Path(folder)
         self.keep = keep
         self.refused: tuple[str, ...] = ()  # what latest() had to pass over, and why
         self._damaged: set[Path] = set()  # the files of these
@@ -198,7 +196,7 @@ def _array(name: object, value: object) -> Array:
     expect("save", "a name in state", name, str)
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError) as e:
+    except Exception as e:  # of NumPy, or of an `__array__` of somebody's
         text = f"save: {name!r} is a {type(value).__name__} that is no array: {e}"
         raise TrainError(text, code="MDLC1276") from None
     try:
@@ -228,7 +226,7 @@ def _json(header: Mapping[str, Any]) -> bytes:
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is no text")  # JSON would make one of it
         return text.encode()
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         text = f"save: meta cannot be written as JSON: {e}"
         hint = "numbers, texts, lists, dicts; float(x) of NumPy's numbers"
         raise TrainError(text, hint=hint, code="MDLC1276") from None

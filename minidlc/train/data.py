@@ -199,7 +199,7 @@ def _is_in(number: Any, last: float) -> TypeGuard[int]:
 def _read_only(what: str, array: Any) -> Array:
     try:
         view = np.asarray(array).view()
-    except (TypeError, ValueError) as e:
+    except Exception as e:  # of NumPy, or of an `__array__` of somebody's
         hint = "a list of records may have arrays of many sizes: dataset([…])"
         raise TrainError(f"{what} is no array: {e}", hint=hint, code="MDLC1269") from None
     view.flags.writeable = False

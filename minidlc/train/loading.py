@@ -48,9 +48,8 @@ def ahead(
 
     So many are ahead of the one that is handed out: `depth`, or one for each worker if that is
     more. With 0 workers everything is made when it is asked for, by who asks. An exception of
-    `make` is raised in its turn. When the generator ends, however it ends, its workers have ended
-    too; what they are at is finished first. Raises TrainError: MDLC1280 a process is killed,
-    MDLC1281 an element cannot be sent from one.
+    `make` is raised in its turn. When the generator ends, its workers have ended too, after what
+    they were at. Raises TrainError: MDLC1280 a killed process, MDLC1281 what none can send.
     """
     if not workers:
         yield from map(make, numbers)

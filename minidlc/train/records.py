@@ -26,7 +26,6 @@ import struct
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Never, cast
 from zlib import crc32
@@ -37,7 +36,7 @@ from minidlc.expr.index import Index, Var
 from minidlc.expr.types import DTYPES, Array, Dim, TensorType
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
-from minidlc.train.atomic import atomic_file, refusing
+from minidlc.train.atomic import atomic_file, path_of, refusing
 
 _MAGIC = b"mdlc-records\n"
 _END = b"mdlc-rec-end"
@@ -57,7 +56,7 @@ class RecordWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Mapping[str, TensorType]) -> None:
-        expect("RecordWriter", "path", path, str, os.PathLike)
+        self._path = path_of("RecordWriter", "path", path)
         expect("RecordWriter", "schema", schema, Mapping, hint='{"x": mc.f32[8, 8]}')
         if not schema:
             raise TrainError("RecordWriter: schema names no array", code="MDLC1268")
@@ -67,7 +66,6 @@ class RecordWriter:
             for dim in type.shape:
                 _expect_plain(name, dim)
         self.schema = dict(schema)
-        self._path = Path(path)
         self._file: BinaryIO | None = None
         self._place = 0  # bytes written so far
         self._used = False
@@ -144,14 +142,14 @@ class Records(Sequence[dict[str, Array]]):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        expect("Records", "path", path, str, os.PathLike)
-        self.path = Path(path)
+        self.path = path_of("Records", "path", path)
         try:
             self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as e:
             self._refuse(f"cannot be read: {e.strerror or e}")
         except ValueError as e:  # a path with a zero byte
-            self._refuse(f"cannot be read: {e}")
+            text = f"{str(self.path)!r} cannot be read: {e}"
+            raise TrainError(text, code="MDLC1266") from None
         self._close = weakref.finalize(self, os.close, self._file)
         self._lock = threading.Lock()
         try:
@@ -276,7 +274,7 @@ def _bytes_of(
     """An array as it lies in the file, its open sizes first; `sizes` are those of the record."""
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError) as e:
+    except Exception as e:  # of NumPy, or of an `__array__` of somebody's
         _refuse_record(number, f"has {name}, which is no array: {e}")
     fits = array.ndim == type.rank and all(
         d == n if isinstance(d, int) else sizes.setdefault(str(d), n) == n

@@ -248,7 +248,7 @@ def _form(element: Any, n: int) -> str:
         return f"({', '.join(_form(part, n) for part in cast('tuple[Any, ...]', element))})"
     try:
         array = np.asarray(element)
-    except (TypeError, ValueError) as e:
+    except Exception as e:  # of NumPy, or of an `__array__` of somebody's
         _refuse(f"batch: element {n} has a {type(element).__name__} that is no array: {e}")
     if array.dtype.hasobject:
         hint = "does the function given to map return its result?" if element is None else None
