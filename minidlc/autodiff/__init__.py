@@ -4,7 +4,8 @@
     mc.compile(g)(x, w)                             # every pass and schedule works on it
 
 `chain` is the chain rule over nodes, `control_flow` that of branches and loops, `reverse` has grad
-and value_and_grad, `forward` jvp and hvp, `custom` custom_gradient. `numeric`, `formula` and `tape`
+and value_and_grad, `forward` jvp and hvp (`dependence` tells it what is linear), `custom`
+custom_gradient. `numeric`, `formula` and `tape`
 are the other ways to a derivative, to compare with. Treated in course chapter 03_autodiff.
 """
 

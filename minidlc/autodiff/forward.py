@@ -16,10 +16,11 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias, cast
 
 from minidlc.autodiff.chain import Dy, backward, local_gradient
+from minidlc.autodiff.dependence import depending
 from minidlc.autodiff.reverse import assembled, grad, inputs_named, is_loss
 from minidlc.expr.types import DType, TensorType
 from minidlc.graph.graph import Graph, Input, Node, Value, located
-from minidlc.graph.inline import nodes_made
+from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.types import TupleType, result_types
 from minidlc.graph.value_ops import equality
 from minidlc.ops.gradients import zeros_like
@@ -96,8 +97,7 @@ def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
     with located(Derived("tangent", y.loc)):
         made = _made([g for g, _ in used], known)
         found = backward(made, [g for g, _ in used], [dx for _, dx in used], asked)
-        _check_linear(y, made, _made(found, known), found, asked)
-    parts = iter(found)
+        parts = iter(_at_any_point(y, made, _made(found, known), found, asked))
     result = tuple(next(parts) if u is not None else None for u in us)
     if all(part is None for part in result):
         return None
@@ -114,28 +114,30 @@ def _made(results: Iterable[Value | None], known: Iterable[Value | None]) -> lis
     return made
 
 
-def _check_linear(
+def _at_any_point(
     y: Node,
     gradient: Iterable[Node],
     derivative: Iterable[Node],
-    found: Iterable[Value | None],
+    found: Sequence[Value | None],
     us: Sequence[Input],
-) -> None:
-    """Refuse a gradient whose derivative by `us` reads `us`: of a linear map it is a constant.
+) -> list[Value | None]:
+    """The derivatives `found`, which do not depend on `us`: those of a linear map are constant.
 
-    Refuse one with a step on the way from `us` too, such as the sign of dy: its derivative is 0.
+    Where a loop computes what depends on `us` beside what is read, 0 is as good as any other. A
+    gradient with a step on the way from `us`, such as the sign of dy, is refused too: it has the
+    derivative 0 wherever there is one.
     """
-    on_the_way: set[Value | None] = {*us}
-    steps = False
-    for node in gradient:
-        if not on_the_way.isdisjoint(node.inputs):
-            on_the_way.add(node)
-            steps = steps or _is_flat(node)
-    read = {v for node in derivative for v in node.inputs} | {*found}
-    if steps or not read.isdisjoint(us):
+    on_the_way = depending(gradient, us)
+    steps = any(_is_flat(node) for node in gradient if node in on_the_way)
+    reading = depending(derivative, us)
+    if steps or any(v in reading for v in found if v is not None):
         text = f"{y.op.name}: forward mode needs a gradient that is linear in dy, and this is not"
         hint = "mc.grad takes it, mc.jvp and mc.hvp do not; clip what mc.grad gives, not dy"
         raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1214")
+    new: dict[Value, Value] = {u: zeros_like(u) for u in us}
+    for node in derivative:
+        new[node] = with_inputs(node, new)
+    return [None if v is None else new.get(v, v) for v in found]
 
 
 def _is_flat(node: Node) -> bool:

@@ -218,7 +218,7 @@ lesson.source(jvp, local_tangent)
 # |---|---|
 # | no second table of rules | each op has one, and the two modes cannot disagree |
 # | `backward` twice | the transpose of the transpose |
-# | `_check_linear` | what is found must not read u: of a linear map it is the same everywhere |
+# | `_at_any_point` | the result must not depend on u: of a linear map it is the same everywhere |
 #
 # (A. Radul and others, *You only linearize once*, 2022, do it the other way round: JAX has the rules
 # of forward mode and transposes them.)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-from minidlc.graph import Graph, interpret, parse
+from minidlc.graph import Graph, Input, apply, interpret, parse
+from minidlc.graph.graph import results_of
 from minidlc.support.errors import GradientError
 from minidlc.tests.autodiff.test_api import refusal
 from minidlc.transform import Pipeline
@@ -165,6 +166,25 @@ def test_a_rule_that_is_not_linear(rule: Any) -> None:
     with mc.use(**{"gradient.sin": lambda _op, _y, dy: (rule(dy),)}):
         error = refusal(lambda: mc.jvp(mc.trace(lambda x: mc.sin(x), V)))
     assert error.code == "MDLC1214"
+
+
+def test_a_loop_is_as_linear_as_its_body() -> None:
+    """Its gradient carries dy next to rows that do not depend on dy, or, clipped, do."""
+
+    def in_a_loop(function: Any) -> Graph:
+        i, go = Input("i", mc.i64[()]), Input("go", mc.bool_[()])
+        state = Input("s", V)
+        step = Graph.of("step", [i, go, state], [go, function(state), mc.sin(state)])
+        x = Input("x", V)
+        node = apply("loop", None, None, x, body=step, carried=1, trips=3)
+        return Graph.of("f", [x], [v.sum() for v in results_of(node)])
+
+    graph = in_a_loop(mc.sin)
+    _, _, *moved = run(mc.jvp(graph), X, np.ones(3))
+    ahead, behind = (run(graph, X + h) for h in (1e-6, -1e-6))
+    for found, a, b in zip(moved, ahead, behind, strict=True):
+        np.testing.assert_allclose(found, (a - b) / 2e-6, rtol=1e-6)
+    assert refusal(lambda: mc.jvp(in_a_loop(clipped))).code == "MDLC1214"
 
 
 @pytest.mark.parametrize("opt_level", range(4))

@@ -36,6 +36,7 @@ WITHOUT_REALS = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({*NAMES} - {*CONSTANT}))
 def test_gradient(name: str) -> None:
     """It is the difference of the op, forward mode agrees, and its text reads back."""
