@@ -16,6 +16,7 @@ def arrays(seed):
     return np.random.default_rng(seed).integers(-4, 5, (2, 3)).astype("f8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_function_is_what_python_computes(seed):
     source = Writer(seed, jumps=True).source()

@@ -282,6 +282,7 @@ while True:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX's")
 def test_a_process_killed_at_any_time_loses_nothing(tmp_path: Path) -> None:
     """Every step that was reported as saved, or a later one, is there and whole."""

@@ -89,6 +89,7 @@ def test_the_schedule_sets_the_rate_of_each_update() -> None:
     assert step.rates == [0.1 / (n + 1) for n in range(14)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [None, 1, 3, 7])
 @pytest.mark.parametrize("killed", [1, 7, 8, 13, 20])
 def test_killed_and_resumed_is_the_same_run(tmp_path: Path, killed: int, every: int | None) -> None:

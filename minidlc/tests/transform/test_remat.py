@@ -93,6 +93,7 @@ def test_the_arena_halves_and_the_numbers_stay() -> None:
     same(raw(*arrays), plain(*arrays))
 
 
+@pytest.mark.long
 def test_a_budget_is_met_and_no_more_is_repeated_than_it_asks_for() -> None:
     g = mlp(32, 32)
     least, most = rematerialise(g), rematerialise(g, 1 << 40)
@@ -111,6 +112,7 @@ def test_a_budget_is_met_and_no_more_is_repeated_than_it_asks_for() -> None:
     assert e.value.hint == f"budget={least.after}, or a smaller batch"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_smallest_peak_is_met_when_it_is_asked_for(fused: bool) -> None:
     """Whatever way the search takes with a budget: every one from the smallest peak on is met."""

@@ -207,6 +207,7 @@ QUICK = {"lenet canonicalize", "lenet layout", "resnet fuse", "wide cse", "branc
 QUICK |= {"nested fuse", "deep layout"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RECORDS]
 )

@@ -121,6 +121,7 @@ def large(steps: int) -> MemoryPlan:
     return plan_memory(requests, 1 << 30)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [30, 700])
 def test_a_large_model_stays_legible(steps: int) -> None:
     """Labels of bars, beside bars, on both axes and at the lines: none meets another."""
