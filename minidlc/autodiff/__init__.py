@@ -5,8 +5,8 @@
 
 `chain` is the chain rule over nodes, `control_flow` that of branches and loops, `reverse` has grad
 and value_and_grad, `forward` jvp and hvp (`dependence` tells it what is linear), `custom`
-custom_gradient. `numeric`, `formula` and `tape` are the other ways to a derivative, to compare with.
-Treated in course chapter 03_autodiff.
+custom_gradient. `numeric`, `formula` and `tape` are the other ways to a derivative, to
+compare with. Treated in course chapter 03_autodiff.
 """
 
 from minidlc.autodiff.chain import backward, local_gradient
