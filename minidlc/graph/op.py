@@ -129,6 +129,10 @@ def register_op(cls: OpClass) -> OpClass:
     old = _registry.get(name)
     if old is not None and (old.__module__, old.__qualname__) != (cls.__module__, cls.__qualname__):
         raise OptionError(f"op {name!r} is registered twice", code="MDLC1004")
+    twin = next((n for n, c in _registry.items() if cls.onnx and c.onnx == cls.onnx), name)
+    if twin != name:  # the importer could not know which is meant
+        text = f"op {name!r} says that it is ONNX's {cls.onnx}, which {twin!r} is"
+        raise OptionError(text, code="MDLC1004")
     missing = [m for m in ("type_rule", "reference", "examples") if not hasattr(cls, m)]
     needed = {OpKind.COMPILED: ("compute", "loops"), OpKind.COMPOSITE: ("decompose",)}
     ways = () if cls.is_view else needed.get(cls.kind, ())  # a view needs no kernel

@@ -10,6 +10,7 @@ import pytest
 
 import minidlc.ops  # noqa: F401  fills the registry
 from minidlc.graph import Example, op_class, registered_ops, unregister_op
+from minidlc.support.errors import OptionError
 from minidlc.tests.ops import checks
 
 pytestmark = pytest.mark.ch01
@@ -110,3 +111,12 @@ def test_a_wrong_formula_is_found(square: Callable[[str], None]) -> None:
     with pytest.raises(AssertionError, match="Not equal to tolerance") as caught:
         checks.check_op(op_class("square"), checks.check_loops)
     assert "example: Square()" in caught.value.__notes__[0]
+
+
+def test_two_ops_are_not_one_op_of_onnx(tmp_path: Path) -> None:
+    source = SQUARE.format(scalar="x * x").replace(
+        'name = "square"', 'name = "square"\n    onnx = "Relu"'
+    )
+    with pytest.raises(OptionError, match="ONNX's Relu, which 'relu' is") as caught:
+        register_from(tmp_path / "square.py", source)
+    assert caught.value.code == "MDLC1004"
