@@ -285,8 +285,12 @@ def check_onnx(example: Example) -> None:
 
 
 def _written_otherwise(op: Op) -> bool:
-    """A group or region comes back as the ops it held, rows of a loop as what `gather` reads."""
-    return op.name in ("fused", "region") or (op.name == "loop" and op.attributes()["scanned"] > 0)
+    """A group or region comes back as the ops it held, rows of a loop as what `gather` reads.
+
+    What speaks to differentiation alone comes back as `identity`.
+    """
+    names = ("fused", "region", "stop_gradient", "custom_result")
+    return op.name in names or (op.name == "loop" and op.attributes()["scanned"] > 0)
 
 
 def _really_missing(graph: Graph, error: OnnxExportError) -> bool:
