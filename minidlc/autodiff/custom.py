@@ -29,14 +29,18 @@ _NESTED = 50  # containers inside containers; one that holds itself ends here
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make `function`, which returns its result and a function of dy, an op with this gradient.
 
-    `function(x, …)` returns `y, gradient` (several results as a tuple); `gradient(dy, …)` takes one
-    dy for each result and returns one value for each tensor among the arguments, also for those
-    inside lists, tuples and dicts, in their order; None means zero. It may use what `function`
-    computed. Arguments that are no tensors are handed on as they are.
+    `function(x, …)` returns `y, gradient` (several results as a tuple or a list);
+    `gradient(dy, …)` takes one dy for each result and returns one value for each tensor among the
+    arguments, also for those inside lists, tuples and dicts; None means zero. Their order is that
+    of the parameters, however the call names them; behind them come those of `**kwargs`, as the
+    call orders them. `gradient` may use what `function` computed. Arguments that are no tensors
+    are handed on as they are.
 
     A gradient that is not linear in dy, such as one that clips it, is for reverse mode alone:
-    `mc.jvp` and `mc.hvp` refuse it (MDLC1214). So does `mc.grad` after the passes of the compiler,
-    which open the function (MDLC1201).
+    `mc.jvp` and `mc.hvp` refuse one whose slope depends on dy, or that steps (MDLC1214). They do
+    not see a part that does not follow dy at all, such as `x` in `dy + x`, nor jumps between pieces
+    of one slope, as in `mc.mod(dy, 0.3)`: they take the slope. After the passes of the compiler,
+    which open the function, `mc.grad` refuses the node too (MDLC1201).
 
     Calls raise GradientError: MDLC1210 for a function or a gradient that takes or returns something
     else, MDLC1211 for one that reads a tensor which is no argument, MDLC1204 for a gradient of
@@ -46,6 +50,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _in_order(function, args, kwargs)
         given = list(_tensors(function, (args, kwargs)))
         if not given:
             return _without_tensors(function, args, kwargs)
@@ -61,9 +66,20 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         body = _closed(function, function.__name__, inputs, results)
         back = _closed(function, f"{function.__name__}_gradient", [*inputs, *dys], grads)
         node = apply("custom_gradient", *given, body=body, backward=back)
-        return tuple(results_of(node)) if isinstance(found, (tuple, list)) else node
+        return _replaced(found, iter(results_of(node)))
 
     return wrapper
+
+
+def _in_order(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments in the order of the parameters; f(b=y, a=x) is f(x, y)."""
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # they do not fit: the call says so in the words of Python
+        return args, kwargs
+    return bound.args, bound.kwargs
 
 
 def _tensors(function: Callable[..., Any], thing: object, depth: int = 0) -> Iterator[Value]:
@@ -108,6 +124,9 @@ def _returned(function: Callable[..., Any], found: object) -> tuple[Any, Callabl
     if isinstance(found, tuple):
         pair = cast("tuple[object, ...]", found)
         if len(pair) == 2 and callable(pair[1]):
+            if isinstance(pair[0], dict):
+                hint = "results are a tensor, or a tuple or a list of tensors"
+                _refuse(function, f"returned {_shown(pair[0])} as results", hint)  # pyright: ignore
             return pair[0], pair[1]
     hint = "return y, gradient: a tensor and a function of dy"
     _refuse(function, f"returned {_shown(cast(object, found))}", hint)
@@ -142,7 +161,8 @@ def _check_parameters(
     try:
         parameters.bind(*dys)
     except TypeError:
-        text = f"has {len(dys)} results, but a gradient with the parameters {parameters}"
+        results = "1 result" if len(dys) == 1 else f"{len(dys)} results"
+        text = f"has {results}, but a gradient with the parameters {parameters}"
         _refuse(function, text, "the gradient takes one dy for each result")
 
 

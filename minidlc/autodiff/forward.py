@@ -39,7 +39,9 @@ def jvp(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
     It takes the inputs, then `d` and the name of each of `wrt` (default: all inputs of real
     numbers): how much that moves. It gives the outputs, then how each output of real numbers moves:
     the Jacobian times the tangent. Raises GradientError as `grad` does, and MDLC1214 for a gradient
-    that is not linear in dy: that of a `custom_gradient` which clips dy has no forward mode.
+    whose slope depends on dy, or that steps: that of a `custom_gradient` which clips dy has no
+    forward mode. Not seen is what does not follow dy at all, such as `x` in `dy + x`, and a jump
+    between pieces of one slope, as in `mc.mod(dy, 0.3)`: of these the slope is taken.
     Algorithm: Wengert, 1964, with rules from reverse mode (Radul et al., "You Only Linearize Once",
     2022).
     """

@@ -17,6 +17,7 @@ from itertools import accumulate
 from minidlc.expr.types import TensorType
 from minidlc.graph.graph import Node, tensor_type
 from minidlc.ops import rules
+from minidlc.ops.gradient_control import Copy
 from minidlc.ops.movement import Concat, GetItem
 from minidlc.ops.slicing import Slice
 from minidlc.support.extension import overridden
@@ -29,8 +30,10 @@ def starts_at(node: Node) -> int | None:
     """
     if node.op.is_view and not isinstance(node.op, GetItem):
         return 0
-    if not isinstance(node.op, Slice) or overridden(f"compute.{node.op.name}"):
+    if not isinstance(node.op, (Copy, Slice)) or overridden(f"compute.{node.op.name}"):
         return None
+    if isinstance(node.op, Copy):
+        return 0
     x = node.inputs[0]
     assert x is not None
     return _offset(node.op, tensor_type(x), tensor_type(node))

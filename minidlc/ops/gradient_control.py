@@ -3,9 +3,11 @@
     apply("stop_gradient", x)                       # x, of which no derivative is taken
     apply("custom_gradient", x, body=f, backward=b) # f(x); its gradient is b(x, dy)
 
-To a run they are copies, which fusion makes free. `custom_gradient` is what `mc.custom_gradient`
-makes (autodiff/custom.py). Opened by the pass decompose, it leaves `custom_result` behind: no graph
-that was compiled has other gradients than the one before. Treated in course chapter 03_autodiff.
+To a run they are copies that cost nothing: fused into the kernel beside them, or else aliases of
+their input (ops/aliases.py). `custom_gradient` is what `mc.custom_gradient` makes
+(autodiff/custom.py). Opened by the pass decompose, it leaves `custom_result` behind, which refuses
+to be differentiated: a compiled graph does not give another gradient than that of its author.
+Treated in course chapter 03_autodiff.
 """
 
 from __future__ import annotations

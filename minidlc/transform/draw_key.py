@@ -14,6 +14,8 @@ from dataclasses import replace
 from minidlc.expr.types import i64
 from minidlc.graph.graph import Graph, Input, Node, Value, bodies
 from minidlc.graph.inline import with_inputs
+from minidlc.ops.composing import scalar
+from minidlc.ops.gradient_control import CustomGradient
 from minidlc.support.names import Names
 from minidlc.transform.rebuild import regraph
 
@@ -46,6 +48,8 @@ def _keyed(node: Node, key: Input) -> Node:
         return node
     graphs = {name: g for name, g in op.attributes().items() if isinstance(g, Graph)}
     changed = {name: _takes_key(g) for name, g in graphs.items()}
+    if isinstance(op, CustomGradient):
+        changed["backward"] = _key_before_dys(changed["backward"], len(node.inputs))
     return replace(node, op=replace(op, **changed), inputs=(*node.inputs, key))
 
 
@@ -55,6 +59,13 @@ def _takes_key(body: Graph) -> Graph:
     return (
         keyed if keyed is not body else replace(body, inputs=(*body.inputs, Input("key", i64[()])))
     )
+
+
+def _key_before_dys(backward: Graph, place: int) -> Graph:
+    """The key, last among the inputs of `backward`, put at this place; nothing flows back to it."""
+    *inputs, key = backward.inputs
+    outputs = (*backward.outputs, scalar(0, i64))
+    return replace(backward, inputs=(*inputs[:place], key, *inputs[place:]), outputs=outputs)
 
 
 def _draws(graph: Graph) -> bool:

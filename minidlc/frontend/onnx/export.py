@@ -64,6 +64,7 @@ EXPORTERS = (  # importing them fills the registry
 def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
     """The graph as a model that passes onnx.checker with full checks.
 
+    It says how to run the graph, not how to differentiate it: ONNX has no `stop_gradient`.
     Without `opset`: 20, or the next newer one that has all the graph needs. Raises OptionError
     (MDLC1017) for an opset outside 7 to the newest, OnnxExportError for an op without ONNX form
     (MDLC0130), an attribute or element type that the opset has not (MDLC0131).

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import minidlc as mc
-from minidlc.graph import Graph, Input, apply, interpret, parse
+from minidlc.graph import Graph, Input, apply, interpret, parse, verify
 from minidlc.graph.graph import results_of
 from minidlc.support.errors import GradientError
 from minidlc.tests.autodiff.test_api import refusal
-from minidlc.transform import Pipeline
+from minidlc.transform import Pipeline, with_key
 
 pytestmark = pytest.mark.ch03
 
@@ -87,6 +87,51 @@ def test_tensors_inside_containers_are_arguments(container: Any) -> None:
     np.testing.assert_array_equal(db, np.full(3, 7.0))
 
 
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (lambda a, b: (a * b, lambda dy: (dy * 5.0, dy * 7.0)), lambda f, x, y: f(b=y, a=x)),
+        (lambda a, *, b: (a * b, lambda dy: (dy * 5.0, dy * 7.0)), lambda f, x, y: f(b=y, a=x)),
+        (lambda *, a, b: (a * b, lambda dy: (dy * 5.0, dy * 7.0)), lambda f, x, y: f(b=y, a=x)),
+        (lambda a, n=2, b=1: (a * b, lambda dy: (dy * 5.0, dy * 7.0)), lambda f, x, y: f(x, b=y)),
+    ],
+    ids=["keywords", "one keyword-only", "keyword-only", "with a default"],
+)
+def test_gradients_are_in_the_order_of_the_parameters(function: Any, call: Any) -> None:
+    f = mc.custom_gradient(function)
+    dx, dy = run(mc.grad(mc.trace(lambda x, y: call(f, x, y).sum(), V, V)), X, X)
+    np.testing.assert_array_equal(dx, np.full(3, 5.0))
+    np.testing.assert_array_equal(dy, np.full(3, 7.0))
+
+
+def test_arguments_that_do_not_fit_are_refused_by_python() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'c'"):
+        mc.trace(lambda x: thrice(x, c=x), V)
+
+
+@pytest.mark.parametrize("container", [list, tuple, Pair])
+def test_results_keep_their_container(container: Any) -> None:
+    def function(x: Any) -> Any:
+        results = (x * 2.0, x * 3.0)
+        return Pair(*results) if container is Pair else container(results), lambda a, b: a + b
+
+    def loss(x: Any) -> Any:
+        results = mc.custom_gradient(function)(x)
+        assert type(results) is container
+        return results[0].sum() + results[1].sum() * 2.0
+
+    np.testing.assert_array_equal(run(mc.grad(mc.trace(loss, V)), X)[0], np.full(3, 3.0))
+
+
+def test_results_in_a_dict_are_refused_in_a_graph_and_beside_it() -> None:
+    f = mc.custom_gradient(lambda x: ({"y": x * 2.0}, lambda dy: dy))
+    errors = [refusal(lambda: mc.trace(f, V))]
+    with mc.eager():
+        errors.append(refusal(lambda: f(mc.tensor(X))))
+    assert [e.code for e in errors] == ["MDLC1210"] * 2
+    assert all("a dict of" in e.message for e in errors)
+
+
 def test_a_gradient_may_be_grouped_as_the_arguments_are() -> None:
     f = mc.custom_gradient(lambda x, ys: (x, lambda dy: (dy, [dy * 2.0, None])))
     graph = mc.trace(lambda x, y, z: f(x, [y, z]).sum(), V, V, V)
@@ -124,7 +169,7 @@ def test_a_tensor_hidden_from_the_call_is_not_lost() -> None:
 @pytest.mark.parametrize("gradient", [lambda: 0, lambda a, b: a, lambda *, dy: dy])
 def test_a_gradient_of_other_parameters(gradient: Any) -> None:
     error = refusal(lambda: mc.trace(mc.custom_gradient(lambda x: (x, gradient)), V))
-    assert (error.code, "has 1 results, but a gradient" in error.message) == ("MDLC1210", True)
+    assert (error.code, "has 1 result, but a gradient" in error.message) == ("MDLC1210", True)
 
 
 def test_what_was_returned_is_said_in_words() -> None:
@@ -219,6 +264,79 @@ def test_a_copy_shares_the_kernel_of_what_reads_it() -> None:
     exe = mc.compile(graph)
     assert len(exe.kernels) == 1
     np.testing.assert_allclose(exe(X)[0], np.sin(X) * X, rtol=1e-12)
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("mark", ["stop_gradient", "custom_result"])
+def test_a_copy_that_a_product_reads_has_no_kernel(mark: str) -> None:
+    graph = mc.trace(lambda x, w: x @ apply(mark, w), mc.f32[4, 8], mc.f32[8, 3])
+    exe = mc.compile(graph)
+    assert len(exe.kernels) == 1
+    x, w = np.ones((4, 8), np.float32), np.arange(24, dtype=np.float32).reshape(8, 3)
+    np.testing.assert_array_equal(exe(x, w)[0], x @ w)
+
+
+@pytest.mark.llvm
+def test_a_copy_that_is_a_result_has_bytes_of_its_own() -> None:
+    exe = mc.compile(mc.trace(lambda x: (mc.stop_gradient(x), mc.stop_gradient(x) * 2.0), V))
+    copied, doubled = exe(X)
+    copied[:] = 0.0
+    np.testing.assert_array_equal(X, [0.5, -1.0, 2.0])
+    np.testing.assert_array_equal(doubled, 2 * X)
+
+
+@pytest.mark.llvm
+def test_a_copy_of_a_donated_input_is_read_before_it_is_written_over() -> None:
+    def step(x: Any, w: Any) -> Any:
+        old = mc.stop_gradient(w)
+        new = w - 0.5 * (x @ w)
+        return new, new @ old  # the old value is read after the new one is there
+
+    graph = mc.trace(step, mc.f64[3, 3], mc.f64[3, 3])
+    x, w = np.arange(9.0).reshape(3, 3) / 8, np.arange(9.0).reshape(3, 3)[::-1] / 4
+    new, product = run(graph, x, w)
+    exe = mc.compile(graph, donate={"w": graph.outputs[0].name})
+    given = w.copy()
+    found, last = exe(x, given)
+    np.testing.assert_allclose(last, product, rtol=1e-12)
+    np.testing.assert_allclose(found, new, rtol=1e-12)
+    np.testing.assert_array_equal(found, given)
+
+
+def test_draws_inside_a_custom_gradient_take_the_key_in_both_graphs() -> None:
+    """What the gradient reads of the mask is the mask of the same call."""
+
+    def dropped(x: Any) -> Any:
+        kept, mask = mc.dropout(x, ratio=0.5, seed=3)
+        return kept, lambda dy: mc.where(mask, dy * 2.0, 0.0)
+
+    many = mc.f64[64]
+    graph = with_key(mc.trace(lambda x: mc.custom_gradient(dropped)(x).sum(), many))
+    verify(graph)
+    gradient = mc.grad(graph, "x")
+    plain = mc.grad(with_key(mc.trace(lambda x: mc.dropout(x, ratio=0.5, seed=3)[0].sum(), many)))
+    x = np.ones(64)
+    found = [run(gradient, x, np.array(k))[0] for k in (1, 1, 2)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[0], run(plain, x, np.array(1))[0])
+
+
+@pytest.mark.llvm
+def test_a_custom_gradient_with_dropout_in_it_is_trained() -> None:
+    def dropped(x: Any) -> Any:
+        kept, mask = mc.dropout(x, ratio=0.5, seed=3)
+        return kept, lambda dy: mc.where(mask, dy * 2.0, 0.0)
+
+    f = mc.custom_gradient(dropped)
+    graph = mc.trace(lambda x, w: f(x * w).sum(), mc.f32[64], mc.f32[64])
+    weights = {"w": np.ones(64, np.float32)}
+    step = mc.compile_train_step(graph, weights, mc.train.sgd(0.25), threads=1)
+    (loss,) = step(np.ones(64, np.float32))
+    kept = step.params["w"] == 0.5  # 1 - 0.25 * 2
+    np.testing.assert_array_equal(step.params["w"], np.where(kept, 0.5, 1.0))
+    assert loss == 2.0 * kept.sum()
+    assert 0 < kept.sum() < 64
 
 
 def test_a_custom_result_is_refused_by_its_own_name() -> None:
