@@ -94,6 +94,11 @@ def softmax(x: Any) -> Any:
     return e / mc.sum(e, axes=(1,))
 
 
+def softmax_of_stopped(x: Any) -> Any:
+    e = mc.exp(x - mc.stop_gradient(mc.max(x, axes=(1,))))
+    return e / mc.sum(e, axes=(1,))
+
+
 FOUND: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
     "layer norm": (lambda x: centred(x) / variance(centred(x)), ["layer_norm"]),
     "power": (with_power, ["layer_norm"]),
@@ -118,6 +123,7 @@ FOUND: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
     "hard swish late": (lambda x: relu6(x) * x / 6.0, ["hard_swish"]),
     "hard swish of an op": (lambda x: x * mc.hard_sigmoid(x, alpha=0.16666667), ["hard_swish"]),
     "softmax": (softmax, ["softmax"]),
+    "softmax of a stopped maximum": (softmax_of_stopped, ["softmax"]),
     "square": (lambda x: mc.pow(x, 2.0), ["mul"]),
 }
 

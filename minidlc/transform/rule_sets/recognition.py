@@ -47,6 +47,7 @@ reciprocal = functional("reciprocal")
 rms_norm = functional("rms_norm")
 softmax = functional("softmax")
 sqrt = functional("sqrt")
+stop_gradient = functional("stop_gradient")
 total = functional("sum")
 tanh = functional("tanh")
 
@@ -73,6 +74,7 @@ def recognised_rules() -> tuple[Rule, ...]:
         Rule("hard-swish", swish, lambda x: hard_swish(x), when=a_sixth, benefit=2),
         Rule("hard-swish-late", swish_late, lambda x: hard_swish(x), when=is_float, benefit=3),
         Rule("softmax", softmax_chain, as_softmax, when=one_axis),
+        Rule("softmax-stopped", softmax_of_stopped, as_softmax, when=one_axis),
         Rule("pow-two", lambda x: pow(x, 2), lambda x: x * x, when=both(is_float, same_type)),
     )
 
@@ -262,6 +264,12 @@ def swish_late(x: Any) -> Any:
 def softmax_chain(x: Any, a: Any) -> Any:
     """Pattern: exponentials of x less its largest element, divided by their sum."""
     e = exp(x - maximum(x, axes=a, keepdims=True))
+    return e / total(e, axes=a, keepdims=True)
+
+
+def softmax_of_stopped(x: Any, a: Any) -> Any:
+    """Pattern: the same without a derivative of the largest element, which cancels out anyway."""
+    e = exp(x - stop_gradient(maximum(x, axes=a, keepdims=True)))
     return e / total(e, axes=a, keepdims=True)
 
 
