@@ -28,7 +28,7 @@ def promote(graph: Graph, names: Sequence[str]) -> Graph:
     expect("promote", "names", names, list, tuple, hint='["w", "b"]')
     new: dict[Value, Value] = {}
     for name in names:
-        constant = _constant(graph, name)
+        constant = constant_named(graph, name)
         if constant in new:
             raise _error(f"{name!r} stands twice in the list", None)
         new[constant] = Input(name, constant.type, constant.loc)
@@ -40,7 +40,8 @@ def promote(graph: Graph, names: Sequence[str]) -> Graph:
     return Graph(graph.name, inputs, tuple(nodes), tuple(new.get(o, o) for o in graph.outputs))
 
 
-def _constant(graph: Graph, name: str) -> Constant:
+def constant_named(graph: Graph, name: str) -> Constant:
+    """The constant that `promote` finds under a name; OptionError (MDLC1050) if it finds none."""
     found = [c for c in graph.constants if c.name == name]
     if len(found) > 1:
         others = ", ".join(

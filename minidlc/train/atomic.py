@@ -7,7 +7,8 @@
 The bytes go to a temporary file in the same folder and to the disk (fsync), then the file takes its
 name in one step, then the folder goes to the disk as well. A process that is killed in between
 leaves a temporary file, which `sweep` deletes. Its name has the process and a count: several may
-write one file at the same time, and the last one wins. Source: Pillai and others, "All file systems
+write one file at the same time, and the last one wins. A name that is a link stays one: what it
+leads to is written. Source: Pillai and others, "All file systems
 are not created equal", OSDI 2014. Treated in course chapter 03_autodiff.
 """
 
@@ -40,15 +41,17 @@ def path_of(function: str, name: str, path: str | os.PathLike[str]) -> Path:
 def atomic_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
     """Open a file for writing that takes its name when the block ends without an exception.
 
-    Folders that are missing are made. Raises TrainError (MDLC1265) if the system cannot write.
+    Folders that are missing are made. Raises TrainError (MDLC1265) if the system cannot write, or
+    if the name is taken by what is no regular file, such as a pipe or a device.
     """
     target = path_of("atomic_file", "path", path)
     if not target.name:  # "", "." and "/"
         raise _refusal(repr(os.fsdecode(path)), "it names no file")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.tmp")
+    place = _place(target)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}-{next(_count)}.tmp")
     try:
         with refusing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             file = temporary.open("wb")
         with file:
             yield file
@@ -56,14 +59,23 @@ def atomic_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         with refusing(target):
-            os.replace(temporary, target)
-            _sync_folder(target.parent)
+            os.replace(temporary, place)
+            _sync_folder(place.parent)
     except BaseException as e:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
         if isinstance(e, OSError) and e.errno in _NO_ROOM:  # raised by a write within the block
             raise _refusal(target, e.strerror or str(e)) from None
         raise
+
+
+def _place(target: Path) -> Path:
+    """Where the file is to stand: what a link leads to, so that the link is not replaced."""
+    with refusing(target):
+        place = Path(os.path.realpath(target)) if target.is_symlink() else target
+        if place.exists() and not place.is_file():
+            raise OSError(errno.EINVAL, "it is there already, and is no regular file")
+        return place
 
 
 def sweep(folder: Path, name: re.Pattern[str]) -> None:

@@ -15,6 +15,7 @@ has the very bits that were saved. Treated in course chapter 03_autodiff.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -143,10 +144,17 @@ class Checkpoints:
         return [p for p in self.paths() if p not in self._damaged]
 
     def check(self, step: int) -> None:
-        """Raise unless `save` would take the step; a run does well to ask before it begins."""
+        """Raise unless `save` would take the step; a run does well to ask before it begins.
+
+        The folder is made if it is missing.
+        """
         expect("Checkpoints", "step", step, int, np.integer)
         if step < 0:
             raise TrainError(f"Checkpoints: step is {step}, below 0", code="MDLC1278")
+        with refusing(self.folder):
+            if self.folder.is_file():
+                raise NotADirectoryError(errno.ENOTDIR, "it is a file, not a folder")
+            self.folder.mkdir(parents=True, exist_ok=True)
         whole = self._whole()
         if whole and _step_of(whole[-1]) > step:
             text = f"{self.folder} has {whole[-1].name} already: step {step} is behind it"

@@ -18,17 +18,26 @@ from typing import SupportsFloat, cast
 
 import numpy as np
 
+from minidlc.expr.types import DType, f32
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
 from minidlc.support.locations import caller
 
-SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-"""Of the normal numbers of f32: what is smaller loses digits, and 1 / x of it may be infinite."""
-
 
 def in_f32(number: float) -> bool:
     """Whether f32 holds the number, rounded: neither infinity, NaN, nor a 0 that was none."""
-    return number == 0 or SMALLEST <= abs(number) <= LARGEST
+    return _holds(f32, number)
+
+
+def _holds(element: DType, number: float) -> bool:
+    smallest, largest = _limits(element)
+    return number == 0 or smallest <= abs(number) <= largest
+
+
+def _limits(element: DType) -> tuple[float, float]:
+    """Of the normal numbers: what is smaller loses digits, and 1 / x of it may be infinite."""
+    found = np.finfo(element.numpy.name)
+    return float(found.tiny), float(found.max)
 
 
 def as_float(function: str, name: str, value: object, *, hint: str | None = None) -> float:
@@ -50,14 +59,16 @@ def checked(
     fits: Callable[[float], bool],
     *,
     hint: str | None = None,
+    element: DType = f32,
 ) -> float:
-    """The number as float; TrainError (MDLC1254) unless it `fits` and f32 holds it.
+    """The number as float; TrainError (MDLC1254) unless it `fits` and the type `element` holds it.
 
     OptionError (MDLC1001), with the hint, for what is no number.
     """
     number = as_float(function, name, value, hint=hint)
-    if fits(number) and in_f32(number):
+    if fits(number) and _holds(element, number):
         return number
-    reason = f"f32 holds 0 and {SMALLEST:.3g} to {LARGEST:.3g}" if fits(number) else None
+    smallest, largest = _limits(element)
+    reason = f"{element} holds 0 and {smallest:.3g} to {largest:.3g}" if fits(number) else None
     text = f"{function}: {name} is {number}, expected {wanted}"
     raise TrainError(text, loc=caller(), hint=reason, code="MDLC1254")

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from minidlc.support.arguments import expect
 from minidlc.support.errors import TrainError
 from minidlc.support.locations import caller
-from minidlc.train.limits import checked
+from minidlc.train.limits import checked, in_f32
 
 Schedule: TypeAlias = Callable[[int], float]
 
@@ -28,11 +28,16 @@ def constant(rate: float) -> Schedule:
 
 
 def decay(rate: float, every: int, factor: float = 0.1) -> Schedule:
-    """The rate times `factor` for each `every` updates made: steps downward."""
+    """The rate times `factor` for each `every` updates made: downward in steps, 0 below f32."""
     rate = _number("decay", "rate", rate)
     factor = checked("decay", "factor", factor, "a number from 0 to 1", lambda f: 0 <= f <= 1)
     _check("decay", "every", every)
-    return lambda step: rate * factor ** (step // every)
+
+    def at(step: int) -> float:
+        number = rate * factor ** (step // every)
+        return number if in_f32(number) else 0.0
+
+    return at
 
 
 def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:

@@ -11,6 +11,7 @@ is made by step_graph.py, compiled by driver.py. Treated in course chapter 03_au
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -21,15 +22,15 @@ import numpy as np
 from minidlc.calling import match_arguments, output_names
 from minidlc.driver import compile as compile_graph
 from minidlc.executable import Executable
-from minidlc.expr.types import Array
+from minidlc.expr.types import Array, f32, f64
 from minidlc.graph.graph import Graph, building
 from minidlc.graph.verify import verify
 from minidlc.levels import Later
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import GradientError, OptionError, PassError, TrainError, nearest
+from minidlc.support.errors import OptionError, TrainError, nearest
 from minidlc.support.locations import caller
-from minidlc.train.limits import as_float, in_f32
+from minidlc.train.limits import checked, in_f32
 from minidlc.train.mixed_precision import autocast as in_mixed_precision
 from minidlc.train.optimizers import Optimizer
 from minidlc.train.scaling import DynamicScale
@@ -59,6 +60,8 @@ class TrainStep:
         self.graph, self.loss_graph, self.executable = built.graph, loss, executable
         self._built, self._plan = built, plan
         self._arrays = {v.key: v.initial for v in built.variables}  # nobody else has them
+        trained = (v.initial for v in built.variables if v.is_trained)
+        self._narrowest = f64 if all(a.dtype == np.float64 for a in trained) else f32
         self.learning_rate = plan.optimizer.learning_rate
 
     def __call__(self, /, *arrays: object, **named: object) -> list[Array]:
@@ -94,18 +97,25 @@ class TrainStep:
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next updates. It may be set at any time: nothing is compiled again."""
+        """The rate of the next updates. It may be set at any time: nothing is compiled again.
+
+        TrainError (MDLC1254) below 0, or where the type of a parameter that is trained holds it
+        not: f64 has smaller and larger numbers than f32, in which f16 and bf16 are updated.
+        """
         return self._learning_rate
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        number, element = as_float("a training step", "learning_rate", rate), self._built.rate.type
-        with np.errstate(over="ignore"):
-            array = np.array(number, element.dtype.numpy)
-        if not np.isfinite(array):
-            text = f"learning_rate is {number}, which no {element} holds"
-            raise TrainError(text, loc=caller(), code="MDLC1254")
-        self._learning_rate, self._rate = number, array
+        number = checked(
+            "a training step",
+            "learning_rate",
+            rate,
+            "a finite number of at least 0",
+            lambda n: 0 <= n < math.inf,
+            element=self._narrowest,
+        )
+        self._learning_rate = number
+        self._rate = np.array(number, self._built.rate.type.dtype.numpy)
 
     @property
     def loss_scale(self) -> float:
@@ -170,13 +180,8 @@ def donated(built: StepGraph) -> dict[str, str]:
 
 
 def _compiled(built: StepGraph, options: Mapping[str, Any]) -> Executable:
-    """The machine code of a step. A budget that cannot be met is no fault of the pass `remat`."""
-    try:
-        executable = compile_graph(built.graph, donate=donated(built), **options)
-    except PassError as e:
-        if isinstance(e.__cause__, GradientError):
-            raise e.__cause__ from None
-        raise
+    """The machine code of a step."""
+    executable = compile_graph(built.graph, donate=donated(built), **options)
     assert isinstance(executable, Executable), "all sizes are known"
     return executable
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.graph import Graph
+from minidlc.graph.promote import constant_named
 from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import CompileError, GradientError, TrainError, nearest
 from minidlc.support.locations import caller
@@ -46,8 +47,8 @@ def parameters(
     expect(WHO, "params", params, Mapping, list, tuple, hint='{"w": array}')
     if not isinstance(params, Mapping):
         names = expect_each(WHO, "params", params, str)
-        known = {c.name: c.array for c in loss.constants}
-        return loss.promote(names), {name: known[name].copy() for name in names}
+        promoted = loss.promote(names)
+        return promoted, {name: constant_named(loss, name).array.copy() for name in names}
     types = {i.name: i.type for i in loss.inputs}
     arrays: dict[str, Array] = {}
     for name, array in params.items():
@@ -116,6 +117,7 @@ def checked_plan(
         text = f"{WHO}: optimizer is {optimizer!r:.60}, which has no slots and update"
         hint = "mc.train.sgd(0.1), or an object with learning_rate, slots and update"
         raise TrainError(text, loc=caller(), hint=hint, code="MDLC1253")
+    _check_signatures(optimizer)
     expect(WHO, "accumulate", accumulate, int)
     if accumulate < 1:
         _refuse("accumulate", accumulate, "at least 1: every call updates")
@@ -128,6 +130,20 @@ def checked_plan(
     if not isinstance(scale, DynamicScale):
         scale = _positive("loss_scale", scale)
     return Plan(optimizer, accumulate, clip_norm, scale, frozen, seed)
+
+
+def _check_signatures(optimizer: Optimizer) -> None:
+    """TrainError (MDLC1253) for `slots` or `update` that cannot be called as a step calls them."""
+    for name in ("slots", "update"):
+        wanted = [p for p in signature(getattr(Optimizer, name)).parameters if p != "self"]
+        try:
+            signature(getattr(optimizer, name)).bind(*wanted)
+        except ValueError:  # some functions of C say nothing about themselves
+            continue
+        except TypeError as e:
+            text = f"{WHO}: {type(optimizer).__name__}.{name} cannot be called: {e}"
+            hint = f"def {name}(self, {', '.join(wanted)})"
+            raise TrainError(text, loc=caller(), hint=hint, code="MDLC1253") from None
 
 
 def check_names(options: Iterable[str], *functions: Callable[..., Any]) -> None:

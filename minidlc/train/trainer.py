@@ -109,14 +109,15 @@ class Trainer:
     def fit(self, epochs: int, *, resume: bool = False) -> list[Epoch]:
         """Train until the data set has gone through `epochs` epochs; returns the history.
 
-        `resume` goes on from the newest whole checkpoint in the folder, if there is one. Ctrl-C
+        `resume` goes on from the newest whole checkpoint in the folder, if there is one: what this
+        trainer has learnt since is forgotten, such as what led to a loss that is not finite. Ctrl-C
         ends after the running step, with a checkpoint, and sets `interrupted`; a second one ends at
         once, in the middle of a step: go on from a checkpoint then. After an exception, such as one
         of `evaluate`, another `fit` goes on where this one stood: with that batch, or with that
         evaluation.
 
-        Raises TrainError: MDLC1277 the loss is not finite, MDLC1278 `epochs` below 0, MDLC1279 the
-        folder has checkpoints of another run.
+        Raises TrainError: MDLC1265 the folder cannot be made, MDLC1277 the loss is not finite,
+        MDLC1278 `epochs` below 0, MDLC1279 the folder has checkpoints of another run.
         """
         _expect_number("epochs", epochs, 0, "fit")
         expect("fit", "resume", resume, bool)
@@ -207,19 +208,17 @@ class Trainer:
             raise TrainError("fit: resume needs the folder of the checkpoints", code="MDLC1278")
         if self.checkpoints is None:
             return
-        if self.calls:
-            self.checkpoints.check(self.calls)
-            return
         if resume:
             found = self.checkpoints.latest()
             for text in self.checkpoints.refused:
                 warnings.warn(f"passed over: {text}", stacklevel=3)
             if found is not None:
                 self._restore(found)
-        elif there := self.checkpoints.paths():
+        elif not self.calls and (there := self.checkpoints.paths()):
             text = f"fit: {self.checkpoints.folder} has checkpoints already: {there[-1].name}"
             hint = "fit(…, resume=True) goes on from there; a new run wants a new folder"
             raise TrainError(text, hint=hint, code="MDLC1279")
+        self.checkpoints.check(self.calls)
 
     def _restore(self, found: Checkpoint) -> None:
         """Go on from a checkpoint; one that does not fit changes nothing."""
@@ -229,6 +228,8 @@ class Trainer:
             losses = [float(loss) for loss in meta["losses"]]
             history = [Epoch(**record) for record in meta["history"]]
             place = meta["data"]
+            if calls < 0:
+                raise ValueError(calls)
         except (KeyError, TypeError, ValueError):
             text = f"fit: {found.path} was not written by a Trainer"
             hint = "load(path).state is what step.load_state takes"
@@ -243,6 +244,7 @@ class Trainer:
             self.step.learning_rate = before[1]
             raise
         self.calls, self.losses, self.history = calls, losses, history
+        self._nans = 0
 
 
 def _expect_step(step: object) -> None:
@@ -265,6 +267,7 @@ def _expect_number(name: str, value: int, least: int, function: str = "Trainer")
 def _checked_results(results: Mapping[str, Any]) -> dict[str, float]:
     """What `evaluate` returned, as numbers that a checkpoint can hold."""
     expect("Trainer", "what evaluate returns", results, Mapping, hint='{"accuracy": 0.98}')
+    numbers: dict[str, float] = {}
     for name, value in results.items():
         what = f"evaluate's {name!r}"
         expect("Trainer", "a name that evaluate returns", name, str)
@@ -272,4 +275,9 @@ def _checked_results(results: Mapping[str, Any]) -> dict[str, float]:
         if np.size(value) != 1 or not np.isrealobj(value):
             text = f"Trainer: {what} has shape {np.shape(value)}, expected one real number"
             raise TrainError(text, code="MDLC1278")
-    return {name: float(np.asarray(value).item()) for name, value in results.items()}
+        try:
+            numbers[name] = float(np.asarray(value).item())
+        except OverflowError:  # an integer of hundreds of digits
+            text = f"Trainer: {what} is too large for a float"
+            raise TrainError(text, code="MDLC1278") from None
+    return numbers

@@ -31,6 +31,11 @@ class Variable:
         """False for what only is read: a frozen parameter."""
         return self.new is not self.input
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether an optimiser moves it."""
+        return self.changes and self.key.startswith("parameters/")
+
 
 @dataclass
 class Variables:

@@ -27,7 +27,7 @@ from minidlc.graph.literals import Reader
 from minidlc.graph.verify import verify
 from minidlc.support import reports
 from minidlc.support.arguments import expect
-from minidlc.support.errors import OptionError, ParseError, PassError, nearest
+from minidlc.support.errors import CompileError, OptionError, ParseError, PassError, nearest
 from minidlc.support.options import convert, hints
 from minidlc.support.source import Source
 from minidlc.target import Target
@@ -48,7 +48,7 @@ from minidlc.transform.node.eliminate_zero_size import EliminateZeroSize
 from minidlc.transform.pass_ import PROPERTIES, Pass, graph_pass, pass_class, registered_passes
 from minidlc.transform.rules.canonicalize import Canonicalize, Recognise
 
-_OPTIONS = ("MDLC1012", "MDLC1015")  # an option that a pass cannot take
+_OF_THE_ASKER = ("MDLC1012", "MDLC1015", "MDLC1240")  # an option, or a budget, that cannot be met
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,8 @@ class Pipeline:
         `dump` is a folder for the graph after each pass. `reproducer` is one for the last good
         graph should a pass fail (default: MINIDLC_REPRODUCER of the environment; "" for none).
         Raises VerifyError if the graph given is not valid, PassError (MDLC05xx) for a pass that
-        fails or breaks its contract.
+        fails or breaks its contract; OptionError (MDLC1012, MDLC1015) and GradientError (MDLC1240)
+        for what was asked of a pass and cannot be had.
         """
         verify(graph)
         if reproducer is None:
@@ -261,7 +262,7 @@ def _run_one(
             if step.limit is None:
                 _check_properties(step.ensures, after, "ensures")
         except Exception as e:
-            if isinstance(e, OptionError) and e.code in _OPTIONS:
+            if isinstance(e, CompileError) and e.code in _OF_THE_ASKER:
                 raise  # the asker's fault, not the pass's
             error = failure(step, graph, earlier, e, reproducer)
             error.done = tuple(count.done)

@@ -289,6 +289,8 @@ def test_labels_of_real_numbers_are_refused_by_the_op() -> None:
 def test_learning_rates() -> None:
     assert [mc.train.constant(0.1)(n) for n in (0, 9)] == [0.1, 0.1]
     assert mc.train.decay(1.0, every=10, factor=0.5)(25) == 0.25
+    assert mc.train.decay(1.0, every=1)(37) == pytest.approx(1e-37)
+    assert mc.train.decay(1.0, every=1)(38) == 0.0  # a step refuses what no f32 holds
     rate = mc.train.cosine(1.0, steps=100, final=0.2)
     np.testing.assert_allclose([rate(n) for n in (0, 50, 100, 500)], [1.0, 0.6, 0.2, 0.2])
     warm = mc.train.warmup(mc.train.constant(0.4), steps=4)

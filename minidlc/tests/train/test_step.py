@@ -10,6 +10,7 @@ import pytest
 
 import minidlc as mc
 from minidlc import f32, i64
+from minidlc.expr.types import Array
 from minidlc.graph import Graph
 from minidlc.graph.graph import Input, Value, apply
 from minidlc.graph.types import result_types
@@ -207,9 +208,11 @@ def test_the_learning_rate_is_an_input() -> None:
     with pytest.raises(TrainError, match="learning_rate is nan") as e:
         step.learning_rate = float("nan")
     assert e.value.code == "MDLC1254"
-    for large in (1e39, 10**400):
-        with pytest.raises(TrainError, match=r"learning_rate is .*, which no f32\[\(\)\] holds"):
-            step.learning_rate = large
+    for rate in (1e39, 10**400, 1e-50, -1, -np.inf):
+        with pytest.raises(TrainError, match="expected a finite number of") as e:
+            step.learning_rate = rate
+        assert e.value.code == "MDLC1254"
+    assert step.learning_rate == 0.0
     with pytest.raises(OptionError, match="learning_rate is a str"):
         step.learning_rate = "fast"  # type: ignore[assignment]
     step.learning_rate = np.float32(0.25)  # type: ignore[assignment]
@@ -225,9 +228,29 @@ def test_a_step_of_f64_has_a_rate_of_f64() -> None:
     step()
     np.testing.assert_array_equal(step.params["w"], 0.9)
     np.testing.assert_array_equal(step.params["b"], np.float32(0.9))
-    step.learning_rate = 1e100
-    step()
-    np.testing.assert_array_equal(step.params["w"], -1e100)
+    for rate in (1e100, 1e-50):  # b would be infinite, or stand still
+        with pytest.raises(TrainError, match="learning_rate is") as e:
+            step.learning_rate = rate
+        assert str(e.value.hint).startswith("f32 holds 0 and ")
+    step = mc.compile_train_step(loss, start, mc.train.sgd(0.1), frozen=["b"], threads=1)
+    for rate in (1e100, 1e-50):
+        before = step.params["w"].copy()
+        step.learning_rate = rate
+        step()
+        np.testing.assert_array_equal(step.params["w"], before - rate)
+    with pytest.raises(TrainError, match="learning_rate is 1e-320") as e:
+        step.learning_rate = 1e-320
+    assert str(e.value.hint).startswith("f64 holds 0 and ")
+
+
+def test_constants_are_trained_by_the_names_that_the_text_gives_them() -> None:
+    graph = mc.trace(lambda x: ((x * 2.0 + 1.0) ** 2.0).sum(), f32[3])
+    step = mc.compile_train_step(graph, ["c_1"], mc.train.sgd(0.5), threads=1)
+    step(np.zeros(3, np.float32))
+    assert step.params["c_1"].tolist() == -2.0  # 1 - 0.5 * (2 * 1 * 3)
+    with pytest.raises(OptionError, match="no constant 'c_9'") as e:
+        mc.compile_train_step(graph, ["c_9"])
+    assert e.value.code == "MDLC1050"
 
 
 def test_a_batch_without_labels_moves_nothing() -> None:
@@ -338,6 +361,20 @@ def test_machine_code_does_what_the_graph_says(number: int) -> None:
             np.testing.assert_allclose(array, state[name], rtol=2e-4, atol=2e-6, err_msg=name)
 
 
+class TwoValues:
+    learning_rate = 0.1
+
+    def slots(self, type: Any) -> dict[str, Array]:
+        return {}
+
+    def update(self, parameter: Value, gradient: Value) -> Any:
+        return parameter - gradient, {}
+
+
+class NoUpdate(TwoValues):
+    update = 3  # type: ignore[assignment]
+
+
 def refusal(kind: type[CompileError], make: Callable[[], Any]) -> CompileError:
     with pytest.raises(kind) as e:
         make()
@@ -423,6 +460,18 @@ BAD: dict[str, tuple[Callable[[], Any], type[CompileError], str, str]] = {
         TrainError,
         "MDLC1253",
         "optimizer is 0.1",
+    ),
+    "an update that takes two values": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, TwoValues()),  # type: ignore[arg-type]
+        TrainError,
+        "MDLC1253",
+        "TwoValues.update cannot be called: too many positional arguments",
+    ),
+    "an update that is no function": (
+        lambda: mc.compile_train_step(simple(), WEIGHTS, NoUpdate()),  # type: ignore[arg-type]
+        TrainError,
+        "MDLC1253",
+        "NoUpdate.update cannot be called: 3 is not a callable object",
     ),
     "accumulate": (
         lambda: mc.compile_train_step(simple(), WEIGHTS, accumulate=0),

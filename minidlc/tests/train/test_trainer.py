@@ -199,6 +199,53 @@ def test_another_run_has_gone_on_in_the_folder(tmp_path: Path) -> None:
     assert step.steps == 7
 
 
+def test_resume_goes_back_to_the_checkpoint_of_a_run_that_went_wrong(tmp_path: Path) -> None:
+    """In the same trainer: what it learnt since its newest checkpoint is forgotten."""
+    step, whole = LineStep(), LineStep()
+    trainer = Trainer(step, lines(), folder=tmp_path)
+    trainer.fit(2)
+    step.w = step.w + np.float32(np.inf)
+    with np.errstate(all="ignore"), pytest.raises(TrainError) as raised:
+        trainer.fit(4)
+    assert raised.value.code == "MDLC1277"
+    trainer.fit(4, resume=True)
+    reference = Trainer(whole, lines())
+    reference.fit(4)
+    np.testing.assert_array_equal(step.w, whole.w)
+    assert without_seconds(trainer) == without_seconds(reference)
+
+
+def test_losses_before_a_resume_count_no_more(tmp_path: Path) -> None:
+    """One NaN is allowed: the one that ended the run is not the first of two."""
+    step = LineStep()
+    trainer = Trainer(step, lines(), folder=tmp_path, nans_allowed=1)
+    trainer.fit(1)
+    step.w = step.w * np.float32(np.nan)
+    with pytest.raises(TrainError, match="nan in step 9"):
+        trainer.fit(2)
+    call = LineStep.__call__
+    once = iter([np.nan])
+    step.__class__ = type(
+        "OnceNan",
+        (LineStep,),
+        {"__call__": lambda s, batch: [call(s, batch)[0] * next(once, 1.0)]},
+    )
+    assert len(trainer.fit(2, resume=True)) == 2
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_folder_that_cannot_be_made_is_refused_before_training(
+    tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    step = LineStep()
+    with pytest.raises(TrainError, match="cannot be written") as raised:
+        Trainer(step, lines(), folder=tmp_path / folder).fit(1)
+    assert raised.value.code == "MDLC1265"
+    assert step.steps == 0
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     Checkpoints(tmp_path).save(3, {"w": np.zeros(3)}, {"mine": 1})
     with pytest.raises(TrainError, match="was not written by a Trainer") as raised:
@@ -237,6 +284,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path) -> N
         (lambda: says({"a": "b"}), "MDLC1001", "evaluate's 'a' is a str"),
         (lambda: says({"a": np.ones(3)}), "MDLC1278", "evaluate's 'a' has shape (3,)"),
         (lambda: says({"a": np.complex64(1)}), "MDLC1278", "expected one real number"),
+        (lambda: says({"a": 10**400}), "MDLC1278", "evaluate's 'a' is too large for a float"),
         (lambda: says({1: 2.0}), "MDLC1001", "a name that evaluate returns is a int"),
         (lambda: Trainer(LineStep(), lines()).fit(1, resume=True), "MDLC1278", "needs the folder"),
         (lambda: Trainer(LineStep(), lines()).fit("1"), "MDLC1001", "epochs is a str"),
@@ -352,6 +400,7 @@ def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         {"losses": 5},
         {"losses": ["a"]},
         {"calls": "x"},
+        {"calls": -1},
         {"learning_rate": "a"},
         {"data": {}},
         {"data": 5},

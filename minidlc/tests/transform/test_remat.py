@@ -10,7 +10,7 @@ import minidlc as mc
 from minidlc.expr.types import Array, f32
 from minidlc.graph import Graph, apply, interpret, parse
 from minidlc.graph.graph import results_of
-from minidlc.support.errors import CompileError, GradientError, OptionError, PassError
+from minidlc.support.errors import CompileError, GradientError, OptionError
 from minidlc.tests.random_graphs import Case, cases
 from minidlc.train.step_graph import Plan, step_graph
 from minidlc.transform import Cse, Pipeline, Remat, collecting, limited, rematerialise
@@ -65,6 +65,19 @@ def test_the_values_of_a_deep_network_are_computed_again() -> None:
     same(interpret(found.graph, arrays), interpret(g, arrays))
     assert parse(str(found.graph)) == found.graph
     assert str(found).startswith(f"peak {found.before:,} bytes → {found.after:,}; ")
+
+
+def test_nearer_aims_find_a_lower_peak() -> None:
+    """A search that aims at 0 bytes takes steps too large here: it ends at 29,696."""
+
+    def loss(x, *params):
+        for w in params:
+            x = mc.tanh(x @ w)
+        return mc.mean(x * x)
+
+    g = mc.trace(loss, f32[64, 16], *[f32[16, 16]] * 8)
+    g = mc.value_and_grad(g, [i.name for i in g.inputs[1:]])
+    assert rematerialise(g).after <= 25_600
 
 
 def test_a_copy_is_not_merged_with_its_original() -> None:
@@ -238,18 +251,25 @@ def test_sizes_that_are_open() -> None:
     assert e.value.code == "MDLC1241"
 
 
-@pytest.mark.parametrize(("budget", "code"), [("8", "MDLC1001"), (-1, "MDLC1015")])
+@pytest.mark.parametrize(
+    ("budget", "code"),
+    [("8", "MDLC1001"), (1.5, "MDLC1001"), (True, "MDLC1001"), (-1, "MDLC1015")],
+)
 def test_budgets_that_are_none(budget: object, code: str) -> None:
-    with pytest.raises(OptionError) as e:
-        mc.remat(LONG, budget)  # pyright: ignore[reportArgumentType]
-    assert e.value.code == code
+    for make in (lambda: mc.remat(LONG, budget), lambda: Remat(budget)):  # pyright: ignore[reportArgumentType]
+        with pytest.raises(OptionError) as e:
+            make()
+        assert e.value.code == code
 
 
-@pytest.mark.llvm
 def test_a_budget_that_a_pipeline_cannot_meet() -> None:
-    with pytest.raises(PassError, match="bytes at least, the budget is 10") as e:
-        mc.compile(mlp(32, 32, 2), pipeline=kernels(10))
-    assert "MDLC1240" in str(e.value)
+    """It is no fault of the pass: no PassError with the graph, but what can be met."""
+    g = mlp(32, 32, 2)
+    least = rematerialise(Pipeline.default(3).run(g)[0]).after
+    with pytest.raises(GradientError, match="bytes at least, the budget is 10") as e:
+        kernels(10).run(g)
+    assert e.value.code == "MDLC1240"
+    assert e.value.hint == f"budget={least}, or a smaller batch"
 
 
 def test_nothing_is_done_where_nothing_waits() -> None:

@@ -104,12 +104,17 @@ def rematerialise(graph: Graph, budget: int | None = None) -> Rematerialised:
 class Remat(Pass):
     """At most `budget` bytes between kernels, None for as few as can be found; run it behind fuse.
 
-    GradientError (MDLC1240) if the budget cannot be met.
+    OptionError (MDLC1001, MDLC1015) for a budget that is none; running it raises GradientError
+    (MDLC1240) if the budget cannot be met.
     """
 
     name = "remat"
     level = 2
     budget: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect("remat", "budget", self.budget, int, type(None), hint="bytes: 8 << 20 is 8 MiB")
 
     def run(self, graph: Graph) -> Graph:
         """The graph itself if it meets the budget."""
