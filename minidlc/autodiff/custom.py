@@ -37,10 +37,10 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     are handed on as they are.
 
     A gradient that is not linear in dy, such as one that clips it, is for reverse mode alone:
-    `mc.jvp` and `mc.hvp` refuse one whose slope depends on dy, or that steps (MDLC1214). They do
-    not see a part that does not follow dy at all, such as `x` in `dy + x`, nor jumps between pieces
-    of one slope, as in `mc.mod(dy, 0.3)`: they take the slope. After the passes of the compiler,
-    which open the function, `mc.grad` refuses the node too (MDLC1201).
+    `mc.jvp` and `mc.hvp` refuse one whose slope depends on dy, that steps, or has a part that
+    does not follow dy, such as `x` in `dy + x` (MDLC1214). They do not see such a part inside a
+    branch or a loop, and take the slope. After the passes of the compiler, which open the function,
+    `mc.grad` refuses the node too (MDLC1201).
 
     Calls raise GradientError: MDLC1210 for a function or a gradient that takes or returns something
     else, MDLC1211 for one that reads a tensor which is no argument, MDLC1204 for a gradient of

@@ -19,7 +19,7 @@ from minidlc.autodiff.chain import Dy, backward, local_gradient
 from minidlc.autodiff.dependence import depending
 from minidlc.autodiff.reverse import assembled, grad, inputs_named, is_loss
 from minidlc.expr.types import DType, TensorType
-from minidlc.graph.graph import Graph, Input, Node, Value, located
+from minidlc.graph.graph import Constant, Graph, Input, Node, Value, located
 from minidlc.graph.inline import nodes_made, with_inputs
 from minidlc.graph.types import TupleType, result_types
 from minidlc.graph.value_ops import equality
@@ -40,8 +40,8 @@ def jvp(graph: Graph, wrt: str | Sequence[str] | None = None) -> Graph:
     numbers): how much that moves. It gives the outputs, then how each output of real numbers moves:
     the Jacobian times the tangent. Raises GradientError as `grad` does, and MDLC1214 for a gradient
     whose slope depends on dy, or that steps: that of a `custom_gradient` which clips dy has no
-    forward mode. Not seen is what does not follow dy at all, such as `x` in `dy + x`, and a jump
-    between pieces of one slope, as in `mc.mod(dy, 0.3)`: of these the slope is taken.
+    forward mode, nor has one with a part that does not follow dy, such as `x` in `dy + x`. (Such a
+    part inside a branch or a loop is not seen: there the slope is taken.)
     Algorithm: Wengert, 1964, with rules from reverse mode (Radul et al., "You Only Linearize Once",
     2022).
     """
@@ -99,6 +99,8 @@ def local_tangent(y: Node, dxs: Sequence[Value | None]) -> Tangent | None:
     with located(Derived("tangent", y.loc)):
         made = _made([g for g, _ in used], known)
         found = backward(made, [g for g, _ in used], [dx for _, dx in used], asked)
+        if y.op.name == "custom_gradient" and _stands_still(made, [g for g, _ in used], asked):
+            raise _not_linear(y)
         parts = iter(_at_any_point(y, made, _made(found, known), found, asked))
     result = tuple(next(parts) if u is not None else None for u in us)
     if all(part is None for part in result):
@@ -133,17 +135,45 @@ def _at_any_point(
     steps = any(_is_flat(node) for node in gradient if node in on_the_way)
     reading = depending(derivative, us)
     if steps or any(v in reading for v in found if v is not None):
-        text = f"{y.op.name}: forward mode needs a gradient that is linear in dy, and this is not"
-        hint = "mc.grad takes it, mc.jvp and mc.hvp do not; clip what mc.grad gives, not dy"
-        raise GradientError(text, loc=y.loc, hint=hint, code="MDLC1214")
+        raise _not_linear(y)
     new: dict[Value, Value] = {u: zeros_like(u) for u in us}
     for node in derivative:
         new[node] = with_inputs(node, new)
     return [None if v is None else new.get(v, v) for v in found]
 
 
+def _not_linear(y: Node) -> GradientError:
+    text = f"{y.op.name}: forward mode needs a gradient that is linear in dy, and this is not"
+    hint = "mc.grad takes it, mc.jvp and mc.hvp do not; change what mc.grad gives, not dy"
+    return GradientError(text, loc=y.loc, hint=hint, code="MDLC1214")
+
+
+def _stands_still(gradient: Iterable[Node], results: Iterable[Value], us: Iterable[Input]) -> bool:
+    """True if a part of a result does not follow `us`: dy + x is not linear, though its slope is 1.
+
+    A part is a whole result or a side of a sum; what is 0 may stand still. Only a gradient that a
+    user states is asked, and not in its loops: those of ops are linear by their tests.
+    """
+    moving = depending(gradient, us)
+    parts = list(results)
+    for node in gradient:
+        if node in moving and node.op.name in ("add", "sub"):
+            parts += [v for v in node.inputs if v is not None]
+    return any(v not in moving and not _is_zero(v) for v in parts)
+
+
+def _is_zero(value: Value) -> bool:
+    """True for zeros that show it: a constant, also expanded or times something."""
+    parts: Sequence[Value | None] = (value,)
+    if isinstance(value, Node) and value.op.name in ("expand", "mul"):
+        parts = value.inputs
+    return any(isinstance(v, Constant) and not v.array.any() for v in parts)
+
+
 def _is_flat(node: Node) -> bool:
-    """True for a function of one value that has no slope: integers, a sign, a stop_gradient."""
+    """True for what steps: a function of one value without a slope, such as a sign; and mod."""
+    if node.op.name == "mod":  # its slope between the steps is 1
+        return True
     if not any(t.dtype.is_float for t in result_types(node.type)):
         return True
     if len(node.inputs) != 1 or not isinstance(node.type, TensorType) or node.op.name == "getitem":

@@ -201,16 +201,48 @@ def test_the_hessian_of_a_clipped_gradient_is_that_of_what_it_became() -> None:
         lambda dy: dy * dy,
         lambda dy: mc.tanh(dy),
         lambda dy: mc.sign(dy),
+        lambda dy: mc.mod(dy, 0.3, fmod=True),
         lambda dy: dy + mc.stop_gradient(dy),
         lambda dy: mc.where(dy > 1.0, 1.0, dy),
         lambda dy: mc.cast(mc.cast(dy, to="i32"), to="f64"),
     ],
-    ids=["square", "tanh", "sign", "stop_gradient", "where", "integers"],
+    ids=["square", "tanh", "sign", "rest", "stop_gradient", "where", "integers"],
 )
 def test_a_rule_that_is_not_linear(rule: Any) -> None:
     with mc.use(**{"gradient.sin": lambda _op, _y, dy: (rule(dy),)}):
         error = refusal(lambda: mc.jvp(mc.trace(lambda x: mc.sin(x), V)))
     assert error.code == "MDLC1214"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda x, dy: dy + 0.01 * x,
+        lambda x, dy: x - dy,
+        lambda x, dy: x * 1.0,
+        lambda x, dy: (dy + 1.0) * x,
+    ],
+    ids=["a sum", "a difference", "nothing of dy", "times a sum"],
+)
+def test_a_gradient_with_a_part_that_does_not_follow_dy(rule: Any) -> None:
+    f = mc.custom_gradient(lambda x: (mc.sin(x), lambda dy: rule(x, dy)))
+    assert refusal(lambda: mc.jvp(mc.trace(f, V))).code == "MDLC1214"
+
+
+@pytest.mark.parametrize(
+    ("rule", "slope"),
+    [
+        (lambda x, dy: dy + 0.0, np.ones(3)),
+        (lambda x, dy: dy * x + 0.0 * x, X),
+        (lambda x, dy: None, np.zeros(3)),
+        (lambda x, dy: mc.where(x > 0.0, dy + dy, 0.0), np.array([2.0, 0.0, 2.0])),
+        (lambda x, dy: (x + 1.0) * dy, X + 1),
+    ],
+    ids=["zero", "times zero", "none", "where", "a sum of no dy"],
+)
+def test_what_is_zero_or_a_factor_may_stand_still(rule: Any, slope: Any) -> None:
+    f = mc.custom_gradient(lambda x: (mc.sin(x), lambda dy: rule(x, dy)))
+    np.testing.assert_array_equal(run(mc.jvp(mc.trace(f, V)), X, np.ones(3))[1], slope)
 
 
 def test_a_loop_is_as_linear_as_its_body() -> None:
