@@ -73,7 +73,8 @@ def _place(target: Path) -> Path:
     """Where the file is to stand: what a link leads to, so that the link is not replaced."""
     with refusing(target):
         place = Path(os.path.realpath(target)) if target.is_symlink() else target
-        if place.exists() and not place.is_file():
+        in_circles = place.is_symlink()  # a link that leads to itself
+        if in_circles or (place.exists() and not place.is_file()):
             raise OSError(errno.EINVAL, "it is there already, and is no regular file")
         return place
 

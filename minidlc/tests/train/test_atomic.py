@@ -30,11 +30,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no named pipes in folders")
-@pytest.mark.parametrize("through", ["pipe", "link"])
+@pytest.mark.parametrize("through", ["pipe", "link", "circle"])
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, through: str) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "circle").symlink_to("circle")
     writers: list[Callable[[Path], object]] = [
         lambda path: save(path, {}),
         lambda path: RecordWriter(path, {"x": f32[2]}).__enter__(),
@@ -44,7 +45,8 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, through: str) -
             write(tmp_path / through)
         assert raised.value.code == "MDLC1265"
     assert pipe.is_fifo()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["circle", "link", "pipe"]
+    assert (tmp_path / "circle").is_symlink()
 
 
 @pytest.mark.parametrize("before", ["old", None])
