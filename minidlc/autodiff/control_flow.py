@@ -31,14 +31,13 @@ from minidlc.graph.graph import (
 )
 from minidlc.graph.inline import inlined
 from minidlc.graph.op import Pattern
-from minidlc.ops.composing import scalar
+from minidlc.ops.composing import reversed_rows, scalar
 from minidlc.ops.control_flow import If, Loop
 from minidlc.ops.gradients import Grads, zeros_like
 from minidlc.support.errors import GradientError
 from minidlc.support.names import Names
 
 MOST_RUNS = 1 << 16  # of a loop that may end early: each keeps its state
-_FIRST = -(2**63)  # `ends` of a slice that goes backwards to the first element
 
 
 def if_gradient(op: If, y: Node, dy: Dy, *, wanted: Sequence[bool]) -> Grads:
@@ -203,7 +202,7 @@ class Backwards:
         loop = apply("loop", None, None, *start, *rows, *read, body=body, **how)
         order = [state[k] for k in self.state_seeds] + summed + stacked
         found = dict(zip(order, results_of(loop), strict=True))
-        found |= {x: _reversed(found[x]) for x in stacked}
+        found |= {x: reversed_rows(found[x]) for x in stacked}
         return [found.get(x) for x in self.op.body.inputs[2:]]
 
     def _body(
@@ -229,7 +228,7 @@ class Backwards:
         parameters = [back, c, *self.state_seeds.values(), *sums, *stand_ins.values(), *seen]
         parameters += [*self.stack_seeds.values(), *used]
         body = _closed(f"{self.op.body.name}_gradient", parameters, (c, *outputs))
-        return body, list(map(_reversed, rows)), [given[w] for w in used]
+        return body, list(map(reversed_rows, rows)), [given[w] for w in used]
 
     def _stacks(self, kept: Sequence[Value]) -> list[Value]:
         """The kept values of all runs as rows: results of the loop, which stacks them too."""
@@ -286,8 +285,3 @@ def _read(outputs: Sequence[Value]) -> set[Value | None]:
     """All values that are needed for these."""
     graph = Graph.of("read", [], outputs)
     return {v for node in graph.nodes for v in node.inputs} | set(outputs)
-
-
-def _reversed(rows: Value) -> Value:
-    """The last row first."""
-    return apply("slice", rows, starts=(-1,), ends=(_FIRST,), axes=(0,), steps=(-1,))

@@ -18,6 +18,8 @@ from minidlc.expr.types import DType
 from minidlc.graph.graph import Constant, Node, Value, apply, make_op, tensor_type
 from minidlc.ops.elementwise import wide
 
+_BEFORE_THE_FIRST = -(2**63)  # `ends` of a slice that goes backwards to the first element
+
 
 def cast_to(x: Value, element: DType) -> Value:
     """The value with elements of this type."""
@@ -46,6 +48,11 @@ def transposed(x: Value, perm: Sequence[int]) -> Value:
     if isinstance(x, Node) and x.op == undone and (source := x.inputs[0]) is not None:
         return source
     return apply("transpose", x, perm=perm)
+
+
+def reversed_rows(x: Value) -> Value:
+    """The value with its last row first."""
+    return apply("slice", x, starts=(-1,), ends=(_BEFORE_THE_FIRST,), axes=(0,), steps=(-1,))
 
 
 def scalar(number: float, element: DType) -> Constant:

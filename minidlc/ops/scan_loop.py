@@ -21,12 +21,12 @@ from minidlc.graph.interpret import interpret
 from minidlc.graph.op import Example, Op, OpKind, register_op
 from minidlc.graph.types import TupleType, Type
 from minidlc.ops import rules
+from minidlc.ops.composing import reversed_rows
 from minidlc.ops.control_flow import BODY, COUNT, listed, results, several
 from minidlc.ops.rules import Values
 from minidlc.support.names import Names
 
 T = TypeVar("T")
-_FIRST = -(2**63)  # `ends` of a slice that goes backwards to the first element
 
 
 @register_op
@@ -185,6 +185,4 @@ def _moved(value: Value, source: int, to: int) -> Value:
 
 def _reversed(value: Value, direction: int) -> Value:
     """The value, its first axis from the back where the direction is 1."""
-    if not direction:
-        return value
-    return apply("slice", value, starts=(-1,), ends=(_FIRST,), axes=(0,), steps=(-1,))
+    return reversed_rows(value) if direction else value

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
-
 from minidlc.expr.types import Array, TensorType, f64
 from minidlc.graph.graph import Value, apply
 from minidlc.ops.composing import cast_to, narrowed, scalar
 from minidlc.support.arguments import expect_each
 from minidlc.train.limits import checked
+from minidlc.train.variables import zeros
 
 Slots: TypeAlias = Mapping[str, Value]
 Updated: TypeAlias = tuple[Value, dict[str, Value]]
@@ -88,7 +87,7 @@ class Momentum:
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """`m`: the velocity."""
-        return {"m": _zeros(type)}
+        return {"m": zeros(type)}
 
     def update(
         self, parameter: Value, gradient: Value, slots: Slots, step: Value, learning_rate: Value
@@ -117,7 +116,7 @@ class Adam:
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """`m` and `v`: the running means."""
-        return {"m": _zeros(type), "v": _zeros(type)}
+        return {"m": zeros(type), "v": zeros(type)}
 
     def update(
         self, parameter: Value, gradient: Value, slots: Slots, step: Value, learning_rate: Value
@@ -172,7 +171,7 @@ class RmsProp:
 
     def slots(self, type: TensorType) -> dict[str, Array]:
         """`v`: the running mean."""
-        return {"v": _zeros(type)}
+        return {"v": zeros(type)}
 
     def update(
         self, parameter: Value, gradient: Value, slots: Slots, step: Value, learning_rate: Value
@@ -185,10 +184,6 @@ class RmsProp:
 
 # The names of the API: an optimiser reads like a call, `mc.train.adam(1e-3)`.
 sgd, momentum, adam, adamw, rmsprop = Sgd, Momentum, Adam, AdamW, RmsProp
-
-
-def _zeros(type: TensorType) -> Array:
-    return np.zeros(type.dims, type.dtype.numpy)
 
 
 def _from_zero(beta: float, step: Value, like: Value) -> Value:

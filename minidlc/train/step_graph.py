@@ -31,7 +31,7 @@ from minidlc.support.locations import Derived
 from minidlc.support.names import Names
 from minidlc.train.optimizers import Optimizer, Slots, Updated
 from minidlc.train.scaling import DynamicScale, is_finite, largest, next_scale
-from minidlc.train.variables import Variable, Variables
+from minidlc.train.variables import Variable, Variables, zeros
 from minidlc.transform.draw_key import with_key
 
 OF_THE_STEP = ("parameters", "gradients", "counters")
@@ -168,14 +168,10 @@ def _accumulated(
     kept.new[count] = apply("where", due, 0, count + 1)
     totals: dict[Input, Value] = {}
     for x, dx in gradients.items():
-        before = kept.add(f"gradients/{x.name}", _zeros(tensor_type(dx)))
+        before = kept.add(f"gradients/{x.name}", zeros(tensor_type(dx)))
         totals[x] = before + dx * (1 / calls)
         kept.new[before] = apply("where", due, 0, totals[x])
     return totals, due
-
-
-def _zeros(type: TensorType) -> Array:
-    return np.zeros(type.dims, type.dtype.numpy)
 
 
 def _allowed(

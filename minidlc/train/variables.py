@@ -12,9 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from minidlc.expr.types import Array, TensorType, dtype
 from minidlc.graph.graph import Input, Value
 from minidlc.support.names import Names
+
+
+def zeros(type: TensorType) -> Array:
+    """What a variable of this type starts with, unless somebody says otherwise."""
+    return np.zeros(type.dims, type.dtype.numpy)
 
 
 @dataclass(frozen=True)
