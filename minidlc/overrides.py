@@ -25,6 +25,7 @@ def use(**overrides: Callable[..., Any]) -> AbstractContextManager[None]:
     Raises OptionError for an unknown name (MDLC1002) or a value that cannot be called (MDLC1003).
     """
     if not all(map(extension.is_known, overrides)):
-        for module in ("minidlc.autodiff", "minidlc.driver"):  # they declare, or load what does
+        # they declare points, or load what does
+        for module in ("minidlc.autodiff", "minidlc.driver", "minidlc.tune.problem"):
             importlib.import_module(module)
     return extension.use(**overrides)

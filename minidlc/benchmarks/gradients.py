@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import minidlc as mc
-from minidlc.benchmarks.train import ratio_of_medians
 from minidlc.graph import Constant, Graph, Input, apply, getitem
+from minidlc.support.timing import ratio_interval
 
 ROUNDS, WARM_UP = 100, 5
 
@@ -134,7 +134,8 @@ def measure(name: str, rounds: int) -> None:
             if turn >= WARM_UP:
                 seconds[n].append(time.perf_counter() - begin)
     mine, peer = map(np.array, seconds)
-    ratio, low, high = ratio_of_medians(mine, peer)
+    ratio = float(np.median(mine) / np.median(peer))
+    low, high = ratio_interval(mine, peer)
     medians = f"{1e6 * np.median(mine):.0f} | {1e6 * np.median(peer):.0f}"
     print(f"| {name} | {medians} | {ratio:.2f} | {low:.2f} to {high:.2f} |", flush=True)
 

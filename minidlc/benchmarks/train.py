@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minidlc.benchmarks.train_engines import ENGINES
+from minidlc.support.timing import ratio_interval
 
 ROUNDS, WARM_UP, BLOCK_SECONDS = 60, 20, 0.03
 MEASURED = [(m, o, t) for m in ("mlp", "cnn") for o in ("momentum", "adam") for t in (1, 2)]
@@ -80,19 +81,12 @@ def measure(model: str, optimizer: str, threads: int, rounds: int) -> None:
     mine = np.array(engines[0].seconds)
     for peer in engines[1:]:
         theirs = np.array(peer.seconds)
-        ratio, low, high = ratio_of_medians(mine, theirs)
+        ratio = float(np.median(mine) / np.median(theirs))
+        low, high = ratio_interval(mine, theirs)
         met = "yes" if low <= 1.0 and ratio <= 1.05 else "no"
         medians = f"{1e6 * np.median(mine):.0f} | {1e6 * np.median(theirs):.0f}"
         row = f"| {model} | {optimizer} | {threads} | {peer.name} | {medians}"
         print(f"{row} | {ratio:.2f} | {low:.2f} to {high:.2f} | {met} |", flush=True)
-
-
-def ratio_of_medians(mine: np.ndarray, theirs: np.ndarray) -> tuple[float, float, float]:
-    """The ratio, and the ends of its 95 % bootstrap interval; rounds are drawn in pairs."""
-    drawn = np.random.default_rng(0).integers(0, len(mine), (10_000, len(mine)))
-    ratios = np.median(mine[drawn], axis=1) / np.median(theirs[drawn], axis=1)
-    low, high = np.quantile(ratios, (0.025, 0.975))
-    return float(np.median(mine) / np.median(theirs)), float(low), float(high)
 
 
 if __name__ == "__main__":

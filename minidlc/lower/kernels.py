@@ -9,8 +9,9 @@ Treated in course chapter 04_lowering.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from minidlc.expr.types import Array, TensorType, bf16, f16, u16
 from minidlc.graph import Constant, Node, Value, build, result_types
@@ -21,13 +22,16 @@ from minidlc.loop.verify import verify_function
 from minidlc.lower.express import Expressed, express_copy, express_node
 from minidlc.lower.packing import Packing
 from minidlc.ops.shape import BitCast
-from minidlc.schedules import Group, Implementation, candidates, schedule_group
+from minidlc.schedules import Choice, Group, Implementation, candidates, schedule_group
 from minidlc.support.errors import CompileError, LoweringError
 from minidlc.support.extension import active, overridden
 from minidlc.support.locations import Loc
 from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
 from minidlc.te.lower import cut
+
+# What was found to be best for the stages of a kernel; None if nobody looked.
+Tuned: TypeAlias = Callable[[Expressed], Choice | None]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class LoweredKernel:
     loops: LoopFunction
     reads: tuple[Value, ...]
     implementation: str = ""  # name of the one chosen for the kind
+    source: str = ""  # who chose it, if not the least estimated cost
     refused: tuple[str, ...] = ()  # those before it whose loops were no good: "name: code"
 
     @property
@@ -87,16 +92,18 @@ def lower_node(
     fast: bool,
     packing: Packing | None = None,
     refused: str = "",
+    tuned: Tuned | None = None,
 ) -> LoweredKernel:
     """Express, schedule and lower one node; `fast=False` leaves the plain loops.
 
     Constants that the schedule prepacks are packed here, unless `packing` has them already.
     `refused`: what code generation could not take, "name: code"; then the loops are plain too.
+    `tuned` names a better implementation than the estimates do, if it knows one.
     """
     if hasattr(type(node.op), "loops"):
         return _written_by_op(node, name)
     packing = packing or Packing()
-    return _lower(express_node(node), node, name, target, fast, packing, refused)
+    return _lower(express_node(node), node, name, target, fast, packing, refused, tuned)
 
 
 def lower_copy(
@@ -116,6 +123,7 @@ def _lower(
     fast: bool,
     packing: Packing,
     refused: str,
+    tuned: Tuned | None = None,
 ) -> LoweredKernel:
     """By the cheapest implementation that can; what could not is noted, and is a fault of ours.
 
@@ -124,22 +132,29 @@ def _lower(
     kind = expressed.kind if fast else "plain"
     noted = [refused] if refused else []
     try:
-        ways = candidates(kind, expressed.group, target)
+        ways: list[Implementation | Choice] = [*candidates(kind, expressed.group, target)]
+        known = tuned(expressed) if tuned is not None and kind != "plain" else None
+        if known is not None and not overridden(f"schedule.{kind}"):
+            ways.insert(0, known)
         for chosen in ways[-1:] if refused else ways:
             try:
-                kernel = _lower_as(chosen, expressed, kind, origin, name, target, packing)
+                kernel = lower_as(chosen, expressed, kind, origin, name, target, packing)
                 return replace(kernel, refused=tuple(noted))
             except CompileError as e:
                 if chosen is ways[-1] or active():
                     raise
-                noted.append(f"{chosen.name}: {e.code}")
+                noted.append(f"{_name(chosen)}: {e.code}")
     except CompileError as e:
         raise e.at(origin.loc) from None
     raise AssertionError("the plain loops always apply")
 
 
-def _lower_as(
-    chosen: Implementation,
+def _name(chosen: Implementation | Choice) -> str:
+    return (chosen.implementation if isinstance(chosen, Choice) else chosen).name
+
+
+def lower_as(
+    chosen: Implementation | Choice,
     expressed: Expressed,
     kind: str,
     origin: Value,
@@ -148,19 +163,21 @@ def _lower_as(
     packing: Packing,
 ) -> LoweredKernel:
     """By one implementation; raises what its primitives or the checks of its loops raise."""
-    group = expressed.group
+    group, choice = expressed.group, chosen if isinstance(chosen, Choice) else None
+    way = chosen.implementation if isinstance(chosen, Choice) else chosen
     values = dict(zip(expressed.names, expressed.inputs, strict=True))
     if not overridden(f"schedule.{kind}"):  # a reader's schedule gets the ops' own expressions
-        variant = chosen.variant(group)
-        group = replace(variant, constants=group.constants, made_for=chosen.name)
+        variant = way.variant(group)
+        group = replace(variant, constants=group.constants, made_for=way.name)
     sch = create_schedule(group.outputs, constants=group.constants, checked=False)
-    schedule_group(sch, group, kind, target)
+    schedule_group(sch, group, kind, target, choice)
     values = _packed(sch, values, name, packing)
     outputs = {t.name: t.type for t in group.outputs}
     loops = lower(sch, name=name, params=(*values, *outputs))
     _check(loops, values, outputs)
     inputs, reads = tuple(values.values()), expressed.inputs
-    return LoweredKernel(name, origin, inputs, group, kind, sch, loops, reads, chosen.name)
+    source = choice.source if choice else ""
+    return LoweredKernel(name, origin, inputs, group, kind, sch, loops, reads, way.name, source)
 
 
 def _packed(

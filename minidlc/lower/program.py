@@ -44,7 +44,7 @@ from minidlc.graph import (
 )
 from minidlc.loop.in_place import in_place
 from minidlc.loop.interpret import interpret
-from minidlc.lower.kernels import LoweredKernel, lower_copy, lower_node
+from minidlc.lower.kernels import LoweredKernel, Tuned, lower_copy, lower_node
 from minidlc.lower.lifetimes import check_lifetimes
 from minidlc.lower.memory import plan_memory
 from minidlc.lower.packing import Packing, RunLoops
@@ -110,20 +110,22 @@ def lower_graph(
     run_loops: RunLoops = interpret,
     refused: Mapping[str, str] | None = None,
     donated: Mapping[int, int] | None = None,
+    tuned: Tuned | None = None,
 ) -> Program:
     """Lower every node, plan the memory, place the operands.
 
     `workspace_bytes` says how much scratch a kernel needs (code generation knows), `run_loops`
     runs the loops that pack constants, `refused` says by name of a kernel what code generation
-    could not take, `donated` by number which outputs go over which inputs. Raises LoweringError
-    (MDLC0707) for symbolic dims, MemoryLimitError above `max_bytes`, CallError (MDLC0909) for a
-    constant position that is out of range.
+    could not take, `donated` by number which outputs go over which inputs, `tuned` which schedule
+    of a kernel was found to be best. Raises LoweringError (MDLC0707) for symbolic dims,
+    MemoryLimitError above `max_bytes`, CallError (MDLC0909) for a constant position that is out of
+    range.
     """
     _require_static(graph)
     donated = donated or {}
     graph = updates_early(graph, donated)
     status, packing = len(graph.outputs), Packing.of(graph, run_loops)
-    builder = _Builder(target, fast, workspace_bytes, status, packing, refused or {})
+    builder = _Builder(target, fast, workspace_bytes, status, packing, refused or {}, tuned)
     steps = builder.whole(graph, donated)
     memory = builder.memory
     check_lifetimes(steps, memory.requests, {k.name: len(k.inputs) for k in builder.kernels})
@@ -164,6 +166,7 @@ class _Builder:
     status: int  # number of the output array that takes what checks find
     packing: Packing
     refused: Mapping[str, str]
+    tuned: Tuned | None = None
     memory: Memory = field(default_factory=Memory)
     names: Names = field(default_factory=Names)
     kernels: list[LoweredKernel] = field(default_factory=list[LoweredKernel])
@@ -248,7 +251,13 @@ class _Builder:
         name = self.names.fresh(identifier(node.name))
         refused = self.refused.get(name, "")
         return lower_node(
-            node, name, self.target, fast=self.fast, packing=self.packing, refused=refused
+            node,
+            name,
+            self.target,
+            fast=self.fast,
+            packing=self.packing,
+            refused=refused,
+            tuned=self.tuned,
         )
 
     def copy(self, value: Value, source: Operand, to: Operand) -> KernelCall:

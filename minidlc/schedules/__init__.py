@@ -24,7 +24,7 @@ from minidlc.schedules.gemm import GEMM
 from minidlc.schedules.gemm_deep import DEEP
 from minidlc.schedules.gemv import GEMV
 from minidlc.schedules.group import Group
-from minidlc.schedules.implementation import Implementation, Knobs, choose, ranked
+from minidlc.schedules.implementation import Choice, Implementation, Knobs, choose, ranked
 from minidlc.schedules.injective import schedule_injective
 from minidlc.schedules.layernorm import NORM
 from minidlc.schedules.pool_gradient import SPREAD
@@ -123,18 +123,26 @@ extension.declare(
 )
 
 
-def schedule_group(sch: Schedule, group: Group, kind: str, target: Target) -> None:
-    """Apply the schedule of `kind` to the group; ScheduleError (MDLC0622) if there is none."""
+def schedule_group(
+    sch: Schedule, group: Group, kind: str, target: Target, choice: Choice | None = None
+) -> None:
+    """Apply the schedule of `kind` to the group, or the `choice` that was made for it.
+
+    ScheduleError (MDLC0622) if there is no such kind.
+    """
     if kind not in SCHEDULES:
         _check_kind(kind)
-    extension.dispatch(f"schedule.{kind}", SCHEDULES[kind])(sch, group, target)
+    shipped = SCHEDULES[kind] if choice is None else choice.apply
+    extension.dispatch(f"schedule.{kind}", shipped)(sch, group, target)
 
 
 __all__ = [
     "IMPLEMENTATIONS",
     "SCHEDULES",
+    "Choice",
     "Group",
     "Implementation",
+    "Knobs",
     "ScheduleFunction",
     "candidates",
     "choose",

@@ -34,6 +34,11 @@ def no_knobs(group: Group, target: Target) -> Space:
     return {}
 
 
+def any_knobs(group: Group, target: Target, knobs: Knobs) -> bool:
+    """No values are left out."""
+    return True
+
+
 def free(group: Group, target: Target) -> float:
     """No estimate: taken if it is the only one that applies, or the first of such."""
     return 0.0
@@ -47,6 +52,8 @@ class Implementation:
     one that it can take; `knobs` which numbers it leaves open; `cost` estimates cycles, in a unit
     that all implementations of the kind share. `compute` gives other tensor expressions with the
     same results, which are then scheduled in place of the group's own (None: those of the ops).
+    `allowed` says of values of the knobs, before anything is built, that they may be good: a tuner
+    tries no others. Group and knobs are those of the `variant`.
     """
 
     name: str
@@ -56,6 +63,7 @@ class Implementation:
     knobs: Callable[[Group, Target], Space] = no_knobs
     cost: Callable[[Group, Target], float] = free
     compute: Callable[[Group], Group] | None = None
+    allowed: Callable[[Group, Target, Knobs], bool] = any_knobs
 
     def defaults(self, group: Group, target: Target) -> Knobs:
         """The first candidate of each knob."""
@@ -64,6 +72,19 @@ class Implementation:
     def variant(self, group: Group) -> Group:
         """The tensor expressions that this implementation schedules."""
         return group if self.compute is None else self.compute(group)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An implementation and a value for each of its knobs; `source` says who chose them."""
+
+    implementation: Implementation
+    knobs: Knobs
+    source: str = ""
+
+    def apply(self, sch: Schedule, group: Group, target: Target) -> None:
+        """Schedule the stages of `implementation.variant(group)`."""
+        self.implementation.schedule(sch, group, target, self.knobs)
 
 
 def ranked(

@@ -165,6 +165,12 @@ class GradientError(CompileError):
     default_code = "MDLC1201"
 
 
+class TuneError(CompileError):
+    """A space, a record or a worker that tuning cannot use (MDLC13xx)."""
+
+    default_code = "MDLC1301"
+
+
 class TrainError(CompileError):
     """A step, an optimiser, a data set, a record file or a checkpoint (MDLC125x to MDLC128x)."""
 

@@ -1,0 +1,1 @@
+"""Finding the fast schedule of a kernel: spaces, searches, cost models, measurement, records."""
