@@ -26,6 +26,6 @@ def use(**overrides: Callable[..., Any]) -> AbstractContextManager[None]:
     """
     if not all(map(extension.is_known, overrides)):
         # they declare points, or load what does
-        for module in ("minidlc.autodiff", "minidlc.driver", "minidlc.tune.problem"):
+        for module in ("minidlc.autodiff", "minidlc.driver", "minidlc.tuning.problem"):
             importlib.import_module(module)
     return extension.use(**overrides)

@@ -10,9 +10,9 @@ import pytest
 import minidlc as mc
 from minidlc.loop.interpret import interpret
 from minidlc.support.errors import TuneError
-from minidlc.tests.tune.kernels import product, task_of, tasks_of
-from minidlc.tune.space import Config
-from minidlc.tune.workload import Workload
+from minidlc.tests.tuning.kernels import product, task_of, tasks_of
+from minidlc.tuning.space import Config
+from minidlc.tuning.workload import Workload
 
 pytestmark = pytest.mark.ch06
 

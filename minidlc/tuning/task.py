@@ -5,7 +5,7 @@
     c = task.lower(task.space.random(Random(0)))    # Candidate: schedule, loops, loops of packing
 
 Ways are the hand-written schedules that apply to the group (schedules/) and the sketches generated
-from its tensor expressions (tune/sketch). Treated in course chapter 06_autotune.
+from its tensor expressions (tuning/sketch). Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
 from minidlc.te.knob import Knob
 from minidlc.te.tensor import stages
-from minidlc.tune.space import Config, Space
-from minidlc.tune.workload import Workload
+from minidlc.tuning.space import Config, Space
+from minidlc.tuning.workload import Workload
 
 
 @dataclass(frozen=True)

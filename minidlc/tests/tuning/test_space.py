@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from minidlc.support.errors import TuneError
-from minidlc.tune.space import Config, Space
+from minidlc.tuning.space import Config, Space
 
 pytestmark = pytest.mark.ch06
 SPACE = Space({"a": {"x": (2, 1, 4), "y": (0, 1)}, "b": {}})

@@ -20,8 +20,8 @@ import numpy as np
 from minidlc.expr.types import Array
 from minidlc.support import extension
 from minidlc.support.errors import OptionError
-from minidlc.tune.space import Config, Space
-from minidlc.tune.trial import Trial
+from minidlc.tuning.space import Config, Space
+from minidlc.tuning.trial import Trial
 
 
 class Problem(Protocol):

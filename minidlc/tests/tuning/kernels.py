@@ -9,7 +9,7 @@ from minidlc.lower.express import express_node
 from minidlc.schedules import Group
 from minidlc.target import Target, host
 from minidlc.transform import Pipeline
-from minidlc.tune.task import Task
+from minidlc.tuning.task import Task
 
 
 def product(m: int = 24, n: int = 32, k: int = 16, *, constant: bool = False) -> Group:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from minidlc.tune.space import Config
+from minidlc.tuning.space import Config
 
 
 class Fate(StrEnum):

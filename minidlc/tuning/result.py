@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from minidlc.support.timing import ratio_interval
-from minidlc.tune.space import Config
-from minidlc.tune.task import Task
-from minidlc.tune.trial import Trial
+from minidlc.tuning.space import Config
+from minidlc.tuning.task import Task
+from minidlc.tuning.trial import Trial
 
 
 @dataclass(frozen=True)
