@@ -69,6 +69,7 @@ class Search(Protocol):
         """Up to `count` points that were not tried, the most wanted first; [] to stop.
 
         `score` is what the cost model believes (lower is faster), None before it knows anything.
+        What draws at random draws from `rng`. Trials bear the attribute `by`, else `name`.
         """
         ...
 
@@ -107,7 +108,7 @@ def explore(
 
     `model` guides the search, from the trials so far and from `known` problems; `told` hears of
     each trial. The same seed on a fixed table gives the same sequence. OptionError (MDLC1307) if a
-    search proposes a point that is none of the space.
+    search proposes what is no list of points of the space.
     """
     rng, done = Random(seed), list[Trial]()
     learnt = _Learnt(problem, model, known) if model else None
@@ -115,11 +116,12 @@ def explore(
     while len(done) < trials:
         by = "first"
         if not todo:
-            by = getattr(search, "name", getattr(search, "__name__", type(search).__name__))
             score = learnt.score(done) if learnt else None
             count = min(batch, trials - len(done))
             propose = extension.dispatch("search", search)
-            todo = _sound(propose(problem.space, done, score, count, rng), problem.space, done)
+            found = propose(problem.space, done, score, count, rng)
+            todo = _sound(found, problem.space, done)[:count]
+            by = name_of(search) if propose is search else "override"
             if not todo:
                 break
         now, todo = todo[:batch], todo[batch:]
@@ -131,8 +133,22 @@ def explore(
     return done
 
 
-def _sound(found: Sequence[Config], space: Space, done: Iterable[Trial]) -> list[Config]:
+def name_of(search: Search) -> str:
+    """Who proposed: `by` of a search that asks others, a search's `name`, a function's name."""
+    for attribute in ("by", "name", "__name__"):
+        if name := getattr(search, attribute, ""):
+            return str(name)
+    return type(search).__name__
+
+
+def _sound(found: list[Config], space: Space, done: Iterable[Trial]) -> list[Config]:
     """The proposals, each once and none that was tried; OptionError if one is not of the space."""
+    if not _is_points(found):
+        raise OptionError(
+            f"the search proposes {found!r:.60}",
+            hint="return a list of points (Config), [] to stop",
+            code="MDLC1307",
+        )
     for config in found:
         if config not in space:
             raise OptionError(

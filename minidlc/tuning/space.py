@@ -23,6 +23,8 @@ from random import Random
 from minidlc.support.errors import TuneError, nearest
 
 _ATTEMPTS = 1000  # at a random point that is allowed, before all points are listed
+_IN_VAIN = 100  # draws that give nothing new, before what is left is listed
+_LISTED = 1 << 20  # points; a larger space is never listed whole for that
 
 
 @dataclass(frozen=True, order=True)
@@ -76,6 +78,20 @@ class Space:
         """Number of points, those that are not allowed included."""
         return sum(math.prod(map(len, knobs.values())) for knobs in self.ways.values())
 
+    def at(self, number: int) -> Config:
+        """The point of that number, from 0 to size - 1, in the order of iteration; allowed or
+        not."""
+        for way, knobs in self.ways.items():
+            count = math.prod(map(len, knobs.values()))
+            if number < count:
+                values = list[tuple[str, int]]()
+                for name, candidates in reversed(list(knobs.items())):
+                    number, place = divmod(number, len(candidates))
+                    values.append((name, candidates[place]))
+                return Config(way, tuple(reversed(values)))
+            number -= count
+        raise IndexError("no point of that number")
+
     def __iter__(self) -> Iterator[Config]:
         """Every allowed point, way by way, the last knob changing fastest."""
         for way, knobs in self.ways.items():
@@ -113,10 +129,13 @@ class Space:
             config = self._draw(rng.choice(names), rng)
             if self.allowed(config):
                 return config
-        points = list(self)
-        if not points:
+        if not self._points:
             raise TuneError("no point of the space is allowed", code="MDLC1301")
-        return rng.choice(points)
+        return rng.choice(self._points)
+
+    @cached_property
+    def _points(self) -> list[Config]:
+        return list(self)
 
     def _draw(self, way: str, rng: Random) -> Config:
         knobs = self.ways[way]
@@ -125,16 +144,18 @@ class Space:
     def distinct(self, count: int, rng: Random, known: Iterable[Config] = ()) -> list[Config]:
         """Up to `count` random points, all different and none of `known`; fewer if there are no
         more."""
-        seen, found = set(known), list[Config]()
-        for _ in range(_ATTEMPTS + 20 * count):
-            if len(found) == count:
-                return found
+        seen, found, in_vain = set(known), list[Config](), 0
+        is_listed = self.size < _LISTED
+        while len(found) < count and in_vain < (_IN_VAIN if is_listed else _ATTEMPTS):
             config = self.random(rng)
+            in_vain += 1
             if config not in seen:
                 seen.add(config)
                 found.append(config)
-        rest = [c for c in self if c not in seen] if self.size < 1 << 20 else []
-        return found + rng.sample(rest, min(count - len(found), len(rest)))
+                in_vain = 0
+        missing = count - len(found)
+        rest = [c for c in self._points if c not in seen] if missing and is_listed else []
+        return found + rng.sample(rest, min(missing, len(rest)))
 
     def mutated(self, config: Config, rng: Random, changes: int = 1) -> Config:
         """The point with `changes` of its knobs drawn again; itself if nothing else is allowed."""

@@ -74,3 +74,20 @@ def test_what_is_no_point(config: Config, hint: str) -> None:
     with pytest.raises(TuneError, match="MDLC1302") as caught:
         SPACE.check(config)
     assert hint in str(caught.value)
+
+
+def test_points_have_numbers() -> None:
+    assert [SPACE.at(number) for number in range(SPACE.size)] == list(SPACE)
+    with pytest.raises(IndexError):
+        SPACE.at(7)
+
+
+def test_the_last_points_of_a_sparse_space_are_found() -> None:
+    """One in 20,000 points is allowed: drawing alone would not meet them."""
+    numbers = tuple(range(200))
+    kept = ({"x": 3, "y": 4}, {"x": 150, "y": 9})
+    space = Space({"a": {"x": numbers, "y": numbers}}, lambda c: c.values in kept)
+    found = space.distinct(8, Random(0))
+    assert len(found) == 2
+    assert space.distinct(8, Random(0), known=found) == []
+    assert space.distinct(8, Random(0)) == found
