@@ -24,6 +24,7 @@ from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
 from minidlc.te.knob import Knob
 from minidlc.te.tensor import stages
+from minidlc.tuning.sketch import sketches
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.workload import Workload
 
@@ -125,5 +126,5 @@ class Task:
 
 
 def ways(group: Group, kind: str, target: Target) -> list[Implementation]:
-    """The implementations that apply, the cheapest by estimate first."""
-    return ranked(IMPLEMENTATIONS, kind, group, target)
+    """The implementations that apply, the cheapest by estimate first; then the sketches."""
+    return [*ranked(IMPLEMENTATIONS, kind, group, target), *sketches(group, kind, target)]

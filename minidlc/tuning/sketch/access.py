@@ -1,0 +1,43 @@
+"""How the loops of a stage walk through memory: the distance of neighbours along each axis.
+
+    strides(load, (64, 512))                        # {'i': 512, 'k': 1} for A[i, k]
+    follows("j", load, dims)                        # 1: neighbours along j lie side by side
+
+Reads tensor expressions, changes nothing. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from minidlc.expr.index import Var
+from minidlc.expr.nodes import Expr, Load
+from minidlc.expr.walk import values_in
+from minidlc.loop.regions import loads
+from minidlc.schedules.offsets import offset
+from minidlc.te.stage import State
+
+
+def variables(load: Load) -> frozenset[str]:
+    """Names of the axes that a load depends on."""
+    return frozenset(v.name for e in load.index for v in e.vars())
+
+
+def stride(axis: str, load: Load, dims: Sequence[int]) -> int | None:
+    """Elements between what neighbours along `axis` read; 0: the same, None: not always as far."""
+    if any(values_in(e) for e in load.index):
+        return None
+    where, var = offset(load, dims), Var(axis)
+    step = where.coefficient(var)
+    return None if var in (where - step * var).vars() else step
+
+
+def store_stride(shape: Sequence[int], place: int) -> int:
+    """Elements between what neighbours along axis number `place` store."""
+    return math.prod(shape[place + 1 :])
+
+
+def reads(state: State, body: Expr) -> Mapping[Load, Sequence[int]]:
+    """Each load of a body once, and the shape of what it reads."""
+    return {e: state.type_of(e.buffer).dims for e in loads(body)}
