@@ -1,0 +1,179 @@
+"""What a tuner did, in words: what was tried, what failed and why, what the model believed.
+
+    print(explain(result))
+    # k0_matmul: matmul, 1 thread on skylake, 16 f32 lanes, 32 vector registers
+    # result    gemm(rows=6): 343 µs, 0.83 of the default's 412 µs (95 %: 0.81 to 0.85)
+    # …
+
+It answers what is asked of every tuner: what is in the space, why did this candidate fail, what
+does the model believe, is this the best one, will it come out the same tomorrow. Reads TaskResults,
+writes text. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import textwrap
+from collections.abc import Iterator
+
+from minidlc.support.errors import CompileError
+from minidlc.support.timing import readable
+from minidlc.tuning.differences import trace_rows
+from minidlc.tuning.gather import Results, results_of
+from minidlc.tuning.result import TaskResult
+from minidlc.tuning.summary import (
+    Summary,
+    believed,
+    failures,
+    improvements,
+    learning,
+    percent,
+    tried_ways,
+)
+from minidlc.tuning.trial import Fate, fates, why_none
+
+WIDTH = 100
+_LABEL = 10  # columns of the words at the left
+_WAYS, _STEPS = 6, 12  # lines of a list
+_BULLETS = ("- ", "≠ ", "− ", "+ ")
+
+Section = tuple[str, list[str]]
+
+
+def explain(results: Results) -> str:
+    """The story of each task as text, at most 100 columns wide.
+
+    `results` is a TaskResult, a list of them, or what mc.tune returned. OptionError (MDLC1001) for
+    something else, TuneError (MDLC1360) if there is none.
+    """
+    return "\n\n".join(map(_story, results_of("explain", results)))
+
+
+def _story(result: TaskResult) -> str:
+    task = result.task
+    threads = f"{task.threads} thread{'s' * (task.threads != 1)}"
+    lines = [f"{cut(task.name, 60)}: {task.kind}, {threads} on {task.target}"]
+    for label, texts in sections(result):
+        for number, text in enumerate(texts):
+            start = ("" if number else label).ljust(_LABEL)
+            rest = " " * (_LABEL + 2 * text.startswith(_BULLETS))
+            lines += textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=rest)
+    return "\n".join(lines)
+
+
+def cut(text: str, most: int) -> str:
+    """A text on one line, of at most `most` letters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def sections(result: TaskResult) -> list[Section]:
+    """The story as (word, sentences): terminal and report show the same."""
+    s = Summary.of(result)
+    found: list[Section] = [
+        ("result", [outcome(result)]),
+        ("tried", list(_tried(result, s))),
+        ("failed", list(_failed(result))),
+        ("search", [learning(result)]),
+        ("model", [_model(result, s)]),
+        ("changed", list(_changed(result))),
+        ("best?", list(_best(s))),
+        ("tomorrow", _tomorrow(result, s)),
+    ]
+    return [(word, texts) for word, texts in found if texts]
+
+
+def outcome(result: TaskResult) -> str:
+    """The winner against the default, and how sure that is."""
+    if result.trials and not any(t.fate is Fate.OK for t in result.trials):
+        return f"no trial ran, the default {result.task.default} stays: {why_none(result.trials)}"
+    if not (result.default_seconds and result.best_seconds):
+        return f"{result.best} is the fastest seen; it was not measured again beside the default"
+    before, after = map(statistics.median, (result.default_seconds, result.best_seconds))
+    if not result.is_better:
+        return f"the default {result.best} stays: {readable(before)}"
+    low, high = result.interval
+    sure = "" if high <= 1 else "; the interval reaches over 1, so they may be equal"
+    return (
+        f"{result.best}: {readable(after)}, {result.ratio:.2f} of the {readable(before)} of the "
+        f"default {result.task.default} (95 % interval {low:.2f} to {high:.2f}{sure})"
+    )
+
+
+def _tried(result: TaskResult, s: Summary) -> Iterator[str]:
+    about = "" if s.exact else "about "
+    ways = tried_ways(result.task.space, result.trials)
+    share = percent(s.tried / s.points) if s.points else "all"
+    yield f"{s.tried:,} of {about}{s.points:,} points ({share}), ways: {len(ways)}"
+    for way, count, least in ways[:_WAYS]:
+        knobs = result.task.space.ways[way]
+        axes = ", ".join(f"{knob} {len(values)}" for knob, values in knobs.items())
+        best = f", best {readable(least)}" if math.isfinite(least) else ""
+        yield f"- {way} ({f'candidates: {axes}' if axes else 'no knobs'}): {count} tried{best}"
+    if len(ways) > _WAYS:
+        yield f"- and {len(ways) - _WAYS} more"
+
+
+def _failed(result: TaskResult) -> Iterator[str]:
+    if not any(t.fate is not Fate.OK for t in result.trials):
+        return
+    yield ", ".join(f"{count} {fate}" for fate, count in fates(result.trials).items())
+    for f in failures(result.trials):
+        reason = cut(f.first.reason or "no reason given", 300)
+        yield f"- {f.fate}, first at trial {f.number}, {f.first.config}: {reason}"
+
+
+def _model(result: TaskResult, s: Summary) -> str:
+    known = len(believed(result.trials))
+    if not known:
+        return "no model was asked, or no trial that it had spoken of ran"
+    if s.correlation is None:
+        return f"{known} predictions: too few to compare"
+    worth = "orders them well" if s.correlation >= 0.7 else "is a rough guide"
+    worth = worth if s.correlation >= 0.3 else "is little better than chance"
+    late = "" if s.late is None else f", {s.late:.2f} in the newer half"
+    return f"it {worth}: rank correlation {s.correlation:.2f} over {known} predictions{late}"
+
+
+def _changed(result: TaskResult) -> Iterator[str]:
+    if not result.is_better:
+        return
+    try:
+        traces = [result.task.lower(c).schedule.trace for c in (result.task.default, result.best)]
+    except CompileError as error:
+        yield f"the schedules cannot be compared: {error.message}"
+        return
+    rows = [r for r in trace_rows(*traces) if r.sign in ("≠", "−", "+")]
+    yield f"{len(rows)} steps of the schedule differ from the default's" + ":" * bool(rows)
+    for row in rows[:_STEPS]:
+        yield f"{row.sign} {' → '.join(text for text in (row.left, row.right) if text)}"
+    if len(rows) > _STEPS:
+        yield f"… and {len(rows) - _STEPS} more"
+
+
+def _best(s: Summary) -> Iterator[str]:
+    if s.exact and s.tried >= s.points:
+        yield "every point was tried: nothing in this space is faster, up to the noise of the times"
+        return
+    left = s.points - s.tried
+    yield f"not proved: {left:,} points were not tried"
+    if s.gap is not None:
+        yield (
+            f"an estimate from the two fastest: the best may be about {percent(s.gap)} faster "
+            "(as if trials were drawn at random)"
+        )
+
+
+def _tomorrow(result: TaskResult, s: Summary) -> list[str]:
+    spread = "" if s.spread is None else f" (repeats of the winner: ±{percent(s.spread)})"
+    gains = improvements(result.trials)
+    guided = any(t.predicted is not None for t in result.trials)
+    order = "the seed and, through the model, the measured times" if guided else "the seed"
+    found = [
+        "same: the space, and the code of a point, with this version and this machine",
+        f"not the same: times{spread}; the order of trials depends on {order}",
+    ]
+    if gains:
+        found.append("a database keeps the winner: compile(database=…) takes it without measuring")
+    return found

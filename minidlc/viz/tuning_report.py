@@ -1,0 +1,280 @@
+"""The report of tuning: one HTML file, no network, for people who were not there.
+
+    write_report(results, "report.html", environment={"date": "2026-05-04", "seed": "0"})
+
+What was gained, then each kernel: the story in words, the pictures, every trial with its reason;
+last, where it was measured and how to do it again. Tables sort by a click or the enter key on the
+head of a column. The same results and environment give the same bytes. Reads TaskResults, writes a
+file. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from minidlc import __version__
+from minidlc.support.arguments import expect
+from minidlc.support.timing import readable
+from minidlc.tuning.explain import cut, outcome, sections
+from minidlc.tuning.gather import Results, results_of
+from minidlc.tuning.result import TaskResult
+from minidlc.tuning.summary import improvements, percent
+from minidlc.tuning.trial import Fate, Trial, fates
+from minidlc.viz.drawing import Drawing
+from minidlc.viz.page import Page, page
+from minidlc.viz.svg import SANS, inline_svg
+from minidlc.viz.tuning import details
+from minidlc.viz.tuning_progress import SHOWN, headline, progress
+from minidlc.viz.tuning_tasks import Row, by_time, tasks_picture
+from minidlc.viz.tuning_tasks import headline as model_headline
+
+MOST_ROWS = 200  # of a table of trials; the fastest, the failures of each kind and gains stay
+_ALL_ROWS, _ALL_MARKS = 3000, 1200  # of all kernels together: a page stays below 3 MB
+_DETAILED = 8  # kernels with all pictures, those that take the most time
+_REASON = 300  # letters
+
+_SAME = (
+    "The same seed on the same times gives the same trials; times are those of this machine, and "
+    "vary from run to run. Default and best of a kernel were measured again in turns."
+)
+
+Cell = tuple[str, float | None]  # its text, and what it is sorted by if that is a number
+
+
+def write_report(
+    results: Results,
+    path: str | Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    command: str = "",
+) -> Path:
+    """Write the report to a file that ends in .html; returns its path.
+
+    `environment` adds what only the caller knows (date, seed, machine, version of LLVM), `command`
+    is how to run it again. OptionError: another suffix (MDLC1022), another type (MDLC1001);
+    TuneError (MDLC1360) if there is no result.
+    """
+    return report(results, environment=environment, command=command).save(path)
+
+
+def report(
+    results: Results, *, environment: Mapping[str, str] | None = None, command: str = ""
+) -> Page:
+    """The page of `write_report`; a notebook shows it."""
+    found = by_time(results_of("write_report", results))
+    expect("write_report", "command", command, str)
+    given = dict[str, str]() if environment is None else environment
+    expect("write_report", "environment", given, Mapping, hint='{"date": "2026-05-04"}')
+    single = len(found) == 1
+    title = headline(found[0]) if single else model_headline([Row.of(r) for r in found])
+    parts = [] if single else [_figure(tasks_picture(found)), _tasks(found)]
+    parts += [_task(n, r, len(found)) for n, r in enumerate(found)]
+    parts.append(_environment(found, given, command))
+    data = [_data(r) for r in found]
+    return page(title, f"<main>{''.join(parts)}</main>", _STYLE, _SCRIPT, {"tasks": data})
+
+
+def _data(result: TaskResult) -> dict[str, object]:
+    """The figures of a kernel, for programs."""
+    return {
+        "name": result.task.name,
+        "workload": result.task.workload.key,
+        "kernels": result.count,
+        "fates": fates(result.trials),
+        "default": str(result.task.default),
+        "best": str(result.best),
+        "default_seconds": list(result.default_seconds),
+        "best_seconds": list(result.best_seconds),
+    }
+
+
+def _figure(drawing: Drawing) -> str:
+    """A picture; what all its texts have in common stands in the style of the page, once."""
+    svg = inline_svg(drawing).replace(f' font-family="{SANS}"', "")
+    svg = svg.replace(' xml:space="preserve"', "")
+    return f"<figure>{svg}</figure>"
+
+
+def _tasks(results: Sequence[TaskResult]) -> str:
+    """A table of the kernels, each a link to its part."""
+    rows = list[list[Cell]]()
+    for number, result in enumerate(results):
+        row = Row.of(result)
+        name = f'<a href="#kernel{number}">{escape(cut(result.task.name, 60))}</a>'
+        ratio = result.ratio if result.default_seconds and result.best_seconds else math.nan
+        rows.append(
+            [
+                (name, None),
+                (f"{result.count}", result.count),
+                (f"{len(result.trials)}", len(result.trials)),
+                _seconds(row.before),
+                _seconds(row.after),
+                (f"{ratio:.3f}" if ratio == ratio else "", ratio),
+                (escape(cut(f"{result.best}", 120)), None),
+            ]
+        )
+    heads = ("kernel", "in the model", "trials", "default", "best", "ratio", "winner")
+    note = "Times are those of all kernels of a kind together, in one run of the model."
+    return f"<h2>Kernels</h2><p>{note}</p>{_table(heads, rows)}"
+
+
+def _task(number: int, result: TaskResult, of: int) -> str:
+    """A kernel: the story, pictures, and all trials."""
+    marks = max(40, min(SHOWN, _ALL_MARKS // of))
+    words = f"{cut(result.task.name, 60)}: {cut(outcome(result), 200)}"
+    story = "".join(
+        f"<dt>{escape(label)}</dt><dd>{'<br>'.join(map(escape, texts))}</dd>"
+        for label, texts in sections(result)
+    )
+    figures = _figure(progress(result, marks))
+    if number < _DETAILED:
+        figures += "".join(_figure(drawing) for _, drawing in details(result, marks))
+    else:
+        figures += f"<p>Space and nests: {_DETAILED} kernels that take more time have theirs.</p>"
+    trials = _trials(result, max(40, min(MOST_ROWS, _ALL_ROWS // of)))
+    start = f'<details class="kernel" id="kernel{number}"{" open" if of == 1 else ""}>'
+    return (
+        f"{start}<summary><h2>{escape(words)}</h2></summary>"
+        f"<dl>{story}</dl>{figures}{trials}</details>"
+    )
+
+
+def _trials(result: TaskResult, most: int) -> str:
+    """Every trial with its fate and reason; of very many, those that matter, and counts."""
+    shown = chosen(result.trials, most)
+    rows, first = list[list[Cell]](), dict[str, int]()
+    for number, trial in shown:
+        reason = cut(trial.reason, _REASON)
+        earlier = first.setdefault(reason, number)
+        text = f"as trial {earlier}" if reason and earlier != number else reason
+        guess = trial.predicted
+        rows.append(
+            [
+                (f"{number}", number),
+                (escape(cut(f"{trial.config}", 200)), None),
+                (f'<b class="{trial.fate.name.lower()}">{trial.fate}</b>', None),
+                _seconds(trial.cost),
+                ("", math.inf) if guess is None else (f"{guess:.4g}", guess),
+                (escape(trial.by), None),
+                (escape(text), None),
+            ]
+        )
+    heads = ("trial", "point", "fate", "one run", "believed", "proposed by", "reason")
+    counts = ", ".join(f"{n} {fate}" for fate, n in fates(result.trials).items())
+    words = f"All {len(result.trials)} trials: {counts}" if result.trials else "No trials"
+    if len(shown) < len(result.trials):
+        words += f"; {len(shown)} are listed: gains, failures, the fastest"
+    return f"<details><summary>{words}</summary>{_table(heads, rows)}</details>"
+
+
+def chosen(trials: Sequence[Trial], most: int = MOST_ROWS) -> list[tuple[int, Trial]]:
+    """At most `most` trials with their numbers, in order: gains, first failures, the fastest."""
+    numbered = list(enumerate(trials, 1))
+    if len(numbered) <= most:
+        return numbered
+    gains = set(improvements(trials))
+    kinds = {fate: next((n for n, t in numbered if t.fate is fate), 0) for fate in Fate}
+    first = {*gains, *kinds.values()}
+    ranked = sorted(numbered, key=lambda pair: (pair[0] not in first, pair[1].cost, pair[0]))
+    return sorted(ranked[:most], key=lambda pair: pair[0])
+
+
+def _seconds(seconds: float) -> Cell:
+    return (readable(seconds), seconds) if 0 < seconds < math.inf else ("", math.inf)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A table that can be sorted; texts are HTML already."""
+    head = "".join(f'<th scope="col"><button>{escape(word)}</button></th>' for word in heads)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{table}</div>'
+
+
+def _cell(cell: Cell) -> str:
+    text, value = cell
+    if value is None or not math.isfinite(value):
+        return f"<td>{text}</td>"
+    return f'<td class="n"{"" if text == f"{value}" else f" data-v={value:.6g}"}>{text}</td>'
+
+
+def _environment(results: Sequence[TaskResult], given: Mapping[str, str], command: str) -> str:
+    """Where it was measured, and how to do it again."""
+    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in _facts(results, given))
+    again = "Give the database to the compiler: <code>mc.compile(model, database=…)</code>."
+    if command:
+        again = f"<pre>{escape(command)}</pre>{again}"
+    return f"<h2>Measured on</h2><dl>{rows}</dl><h2>Do it again</h2>{again}<p>{_SAME}</p>"
+
+
+def _facts(results: Sequence[TaskResult], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from ((str(k), str(v)) for k, v in given.items())
+    yield "minidlc", __version__
+    for target in dict.fromkeys(r.task.target for r in results):
+        yield "target", f"{target}; {target.triple}"
+        yield "caches", f"L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB"
+        yield "features", cut(target.features, 600) or "none"
+    yield "threads", ", ".join(f"{n}" for n in dict.fromkeys(r.task.threads for r in results))
+    tried = sum(len(r.trials) for r in results)
+    failed = sum(t.fate is not Fate.OK for r in results for t in r.trials)
+    share = percent(failed / tried) if tried else "0 %"
+    yield "trials", f"{tried:,}, of which {failed:,} failed ({share})"
+    noise = [s for r in results for t in r.trials for s in (t.seconds,) if len(s) > 2]
+    if noise:
+        spread = statistics.median((max(s) - min(s)) / statistics.median(s) for s in noise)
+        yield "noise", f"slowest and fastest repeat of a trial differ by {percent(spread)} (median)"
+
+
+_STYLE = (
+    f"figure text {{ font-family: {SANS} }}"
+    + """
+main { max-width: 1500px; margin: 0 auto } figure { margin: 16px 0 }
+figure svg { display: block; width: 100%; height: auto }
+figure text { white-space: pre }
+summary { cursor: pointer; padding: 6px 0 } summary h2 { display: inline; overflow-wrap: anywhere }
+details.kernel { border-top: 1px solid var(--minidlc-grid) }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 6px 20px }
+dt { font-weight: bold } dd { margin: 0; overflow-wrap: anywhere }
+.scroll { overflow-x: auto; max-height: 640px; overflow-y: auto }
+table { border-collapse: collapse; font-size: 15px }
+th { position: sticky; top: 0; background: var(--minidlc-frame); text-align: left; padding: 0 }
+td { border-top: 1px solid var(--minidlc-grid); padding: 3px 10px; vertical-align: top;
+  overflow-wrap: anywhere } td.n { text-align: right; white-space: nowrap }
+th button { font: inherit; font-weight: bold; color: inherit; background: none; border: 0;
+  padding: 6px 10px; cursor: pointer; white-space: nowrap; text-align: left }
+th[aria-sort=ascending] button::after { content: " ▲" }
+th[aria-sort=descending] button::after { content: " ▼" }
+:focus-visible { outline: 3px solid var(--minidlc-accent) } a { color: var(--minidlc-changed) }
+td b { color: var(--minidlc-removed) } td b.ok { color: var(--minidlc-added) }
+pre { background: var(--minidlc-frame); padding: 10px; overflow-x: auto; white-space: pre-wrap }
+@media print { details > * { display: block } .scroll { max-height: none } }
+"""
+)
+
+_SCRIPT = """
+const value = (row, n) => {
+  const cell = row.cells[n], v = cell.dataset.v ?? (cell.className === "n" ? cell.textContent : "");
+  return v === "" ? (cell.textContent === "" ? Infinity : cell.textContent) : Number(v);
+};
+const order = (a, b) => typeof a === "number" && typeof b === "number"
+  ? a - b || 0 : typeof a === typeof b ? a.localeCompare(b) : typeof a === "number" ? 1 : -1;
+document.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => {
+  const head = button.parentElement, table = head.closest("table"), n = head.cellIndex;
+  const up = head.getAttribute("aria-sort") !== "ascending";
+  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const rows = [...table.tBodies[0].rows].map(row => [value(row, n), row]);
+  rows.sort((a, b) => up ? order(a[0], b[0]) : order(b[0], a[0]));
+  table.tBodies[0].append(...rows.map(pair => pair[1]));
+}));
+function open() {
+  const part = document.getElementById(location.hash.slice(1));
+  if (part) { part.open = true; part.scrollIntoView(); }
+}
+addEventListener("hashchange", open);
+open();
+"""

@@ -1,0 +1,166 @@
+"""The picture of a space: every way, its knobs and their candidates, what was measured of each.
+
+    space_picture(result)                           # Drawing: a block for each way that was tried
+
+A cell is a candidate of a knob; the bar in it is as long as the median of the trials that had it is
+above the best (short is good), the number below it counts them. The winner's values are framed
+and have a star, the default's a "d". At the right, how much the times depend on the knob. Reads a
+TaskResult. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from minidlc.support.timing import readable
+from minidlc.tuning.result import TaskResult
+from minidlc.tuning.summary import Summary, ValueSeen, axes, percent, tried_ways
+from minidlc.viz.drawing import SLIDE, Drawing, Group, Item, Label, Line, Rect, shorten
+from minidlc.viz.graph import MARGIN, page_title
+from minidlc.viz.plot import TEXT
+from minidlc.viz.tuning_progress import short
+
+_OPENED = 4  # ways with all their knobs; others are lines
+_LISTED = 12  # ways with a line each
+_CELLS = 10  # candidates of a knob that are drawn
+_NAMES = 250  # width of the names of knobs
+_CELL, _HIGH = 118, 62  # of a candidate
+_ROW = _HIGH + 12
+
+
+def space_picture(result: TaskResult, importance: Mapping[str, Mapping[str, float]]) -> Drawing:
+    """The space of a task; `importance` gives a share (0 to 1) for the knobs of each way."""
+    space, summary = result.task.space, Summary.of(result)
+    about = "" if summary.exact else "about "
+    points = f"{about}{summary.points:,} point{'s' * (summary.points != 1)}"
+    share = f" ({percent(summary.tried / summary.points)})" if summary.points else ""
+    title = f"{short(result.task.name)}: {points} in {len(space.ways)} way"
+    title += f"{'s' * (len(space.ways) != 1)}, {summary.tried:,} tried{share}"
+    items: list[Item] = [page_title(title, SLIDE)]
+    note = "★ the winner's value, d the default's; bar: median of the trials with it, short is fast"
+    items.append(Label(f"{note}; ×n: how many ran", MARGIN, 84, TEXT, role="muted"))
+    y = 116.0
+    rows = tried_ways(space, result.trials)
+    opened = [r for r in rows if r[1] and space.ways[r[0]]][:_OPENED]
+    columns = max((len(v) for row in opened for v in space.ways[row[0]].values()), default=0)
+    bars = MARGIN + _NAMES + max(6, min(columns, _CELLS)) * _CELL + 40
+    for row in opened:
+        items += _way(result, row, (y, bars), importance.get(row[0], {}))
+        y += 44 + _ROW * len(space.ways[row[0]])
+    rest = [r for r in rows if r not in opened]
+    for row in rest[:_LISTED]:
+        items.append(Label(_line(result, row, 1700), MARGIN, y + 20, 18, role="text"))
+        y += 34
+    if len(rest) > _LISTED:
+        more = ", ".join(short(name, 30) for name, _, _ in rest[_LISTED:])
+        text = shorten(f"and {len(rest) - _LISTED} more: {more}", SLIDE - 2 * MARGIN, TEXT)
+        items.append(Label(text, MARGIN, y + 20, TEXT, role="muted"))
+        y += 34
+    return Drawing(SLIDE, y + 24, title, tuple(items))
+
+
+def _line(result: TaskResult, row: tuple[str, int, float], room: float) -> str:
+    """'gemm: 3 knobs, 48 tried, best 412 µs', and what the way is to the result."""
+    way, count, least = row
+    knobs = result.task.space.ways[way]
+    size = math.prod(map(len, knobs.values()))
+    words = f"{len(knobs)} knob{'s' * (len(knobs) != 1)}, {size:,} point{'s' * (size != 1)}"
+    words = words if knobs else "no knobs"
+    best = f", best {readable(least)}" if math.isfinite(least) else ", none ran" if count else ""
+    roles = {"the default": result.task.default.way, "the winner": result.best.way}
+    who = [role for role, name in roles.items() if name == way]
+    end = f" ({' and '.join(who)})" if who else ""
+    return shorten(f"{short(way, 60)}: {words}, {count:,} tried{best}{end}", room, 18, bold=True)
+
+
+def _way(
+    result: TaskResult,
+    row: tuple[str, int, float],
+    at: tuple[float, float],
+    importance: Mapping[str, float],
+) -> Iterator[Item]:
+    """A way with a row for each of its knobs; `at` is its top, and the left of the bars."""
+    way, (top, bars) = row[0], at
+    line = _line(result, row, bars - MARGIN - 24)
+    yield Label(line, MARGIN, top + 22, 18, role="text", bold=True)
+    if importance:
+        yield Label("how much it matters", bars, top + 22, TEXT, role="muted")
+    seen = axes(result.task.space, way, result.trials)
+    medians = [v.median for values in seen.values() for v in values if v.median is not None]
+    ends = (row[2], max(medians, default=row[2]))
+    y = top + 40
+    for knob, values in seen.items():
+        marks = _marks(result, way, knob)
+        name = shorten(knob, _NAMES - 20, 18)
+        yield Label(name, MARGIN, y + 28, 18, role="text")
+        yield from _cells(values, marks, y, ends)
+        if knob in importance:
+            yield from _bar(importance[knob], bars, y)
+        y += _ROW
+
+
+def _marks(result: TaskResult, way: str, knob: str) -> Mapping[int, str]:
+    """Signs beside the values that the winner and the default have."""
+    marks = dict[int, str]()
+    for sign, config in (("★", result.best), ("d", result.task.default)):
+        if config.way == way and knob in config.values:
+            value = config.values[knob]
+            marks[value] = f"{marks[value]} {sign}" if value in marks else sign
+    return marks
+
+
+def _cells(
+    values: Sequence[ValueSeen],
+    marks: Mapping[int, str],
+    y: float,
+    ends: tuple[float, float],
+) -> Iterator[Item]:
+    """The candidates of a knob from left to right."""
+    shown = _some(values, marks)
+    for number, seen in enumerate(shown):
+        x = MARGIN + _NAMES + number * _CELL
+        mark = marks.get(seen.value, "")
+        won = "★" in mark
+        edge, wide = ("accent", 3.5) if won else ("frame.edge", 1)
+        box = Rect(x, y, _CELL - 10, _HIGH, "frame" if seen.count else "", edge, wide, 4)
+        value = Label(shorten(f"{seen.value}", 62, TEXT), x + 8, y + 20, TEXT, role="text")
+        parts: list[Item] = [box, value]
+        if mark:
+            role = "accent" if won else "text"
+            parts.append(Label(mark, x + _CELL - 18, y + 20, TEXT, "end", role, bold=True))
+        if seen.median is not None:
+            length = 4 + (_CELL - 30) * _above(seen.median, ends)
+            parts.append(Rect(x + 8, y + 27, length, 9, "elementwise", "elementwise.edge", 1))
+            parts.append(Label(readable(seen.median), x + 8, y + 54, 14, role="text"))
+            parts.append(Label(f"×{seen.count}", x + _CELL - 18, y + 54, 14, "end", "muted"))
+        else:
+            word = f"none of {seen.tried}" if seen.tried else "not tried"
+            parts.append(Label(word, x + 8, y + 54, 14, role="muted"))
+        hover = f"{seen.value}: {seen.count} of {seen.tried} ran"
+        yield Group(tuple(parts), hover, "cell")
+    if len(shown) < len(values):
+        x = MARGIN + _NAMES - 24
+        yield Label(f"{len(shown)} of {len(values)}", x, y + 54, 14, "end", "muted")
+
+
+def _some(values: Sequence[ValueSeen], marks: Mapping[int, str]) -> list[ValueSeen]:
+    """At most `_CELLS` candidates: those with marks, then those that ran most, in order."""
+    ranked = sorted(values, key=lambda v: (v.value not in marks, -v.count, v.value))
+    return sorted(ranked[:_CELLS], key=lambda v: v.value)
+
+
+def _above(seconds: float, ends: tuple[float, float]) -> float:
+    """0 for the best of the way, 1 for the slowest median, by logarithms."""
+    low, high = ends
+    if not (0 < low < high < math.inf):
+        return 0.0
+    return min(max(math.log(seconds / low) / math.log(high / low), 0.0), 1.0)
+
+
+def _bar(share: float, x: float, y: float) -> Iterator[Item]:
+    """Importance: a bar and per cent."""
+    length = 170 * min(max(share, 0.0), 1.0)
+    yield Line(((x, y + 8), (x, y + _HIGH - 8)), "line", 1.5)
+    yield Rect(x, y + 16, length, 30, "reduction", "reduction.edge", 1.5)
+    yield Label(f"{100 * share:.0f} %", x + length + 10, y + 38, TEXT, role="text")
