@@ -1,11 +1,38 @@
 """Cost models: how fast a point will be, before it is compiled.
 
-    from minidlc.tuning.model import FEATURES, loop_features
     loop_features(loops, target, threads)           # f64[len(FEATURES)], from the loops alone
+    print(explain(loops, target))                   # where the cycles go, term by term
+    explore(problem, search, model=best_model())    # boosted trees, or ridge without xgboost
 
-Treated in course chapter 06_autotune.
+A cost model is a function (known, asked) -> scores, tuning/problem.py; ours are `analytic`, `ridge`
+and `boosted`. Treated in course chapter 06_autotune.
 """
 
-from minidlc.tuning.model.features import FEATURES, loop_features
+from importlib.util import find_spec
 
-__all__ = ["FEATURES", "loop_features"]
+from minidlc.tuning.model.analytic import Explanation, analytic, explain
+from minidlc.tuning.model.boosted import boosted
+from minidlc.tuning.model.features import FEATURES, MEANING, loop_features
+from minidlc.tuning.model.importance import feature_importance, knob_importance
+from minidlc.tuning.model.ridge import ridge
+from minidlc.tuning.problem import CostModel
+
+
+def best_model() -> CostModel:
+    """`boosted` where xgboost is installed, else `ridge`."""
+    return ridge if find_spec("xgboost") is None else boosted
+
+
+__all__ = [
+    "FEATURES",
+    "MEANING",
+    "Explanation",
+    "analytic",
+    "best_model",
+    "boosted",
+    "explain",
+    "feature_importance",
+    "knob_importance",
+    "loop_features",
+    "ridge",
+]

@@ -44,6 +44,9 @@ MEANING: Mapping[str, str] = {
     "branches": "tests, for each vector of work",
     "prefetches": "prefetches, for each vector of work",
     "chain": "steps in which a sum waits for itself, for each vector of work",
+    "unhidden": "cycles of loads and stores beyond those of the arithmetic, body by body, for each "
+    "vector of work",
+    "waits": "cycles that sums wait for themselves beyond those of arithmetic, loads and stores",
     "spills": "vectors that do not fit into registers, over all bodies, for each vector of work",
     "registers": "most vectors live in a loop body over the registers there are",
     "trips": "log2 of the trip count of the innermost loops, by their share of the instructions",
@@ -65,6 +68,12 @@ MEANING: Mapping[str, str] = {
     "width": "log2 of the elements of f32 in a vector of the machine",
 }
 FEATURES: tuple[str, ...] = tuple(MEANING)
+
+# What a core can do in a cycle, about: the machines of ten years differ by less than a factor of 2.
+ARITHMETIC_A_CYCLE = 2.0
+LOADS_A_CYCLE = 2.0
+STORES_A_CYCLE = 1.0
+LATENCY = 4.0  # cycles until the result of a sum can be used
 
 
 def loop_features(loops: LoopFunction, target: Target, threads: int) -> Array:
@@ -147,6 +156,15 @@ class Loops:
         """Vectors of a body that find no register."""
         return max(0.0, body.live - self.target.registers)
 
+    def unhidden(self, body: Body) -> float:
+        """Cycles by which the loads and stores of an iteration take longer than its arithmetic."""
+        return max(0.0, moving_cycles(body) - arithmetic_cycles(body))
+
+    def waits(self, body: Body) -> float:
+        """Cycles by which its longest chain of sums takes longer than all of that."""
+        busy = max(arithmetic_cycles(body), moving_cycles(body))
+        return max(0.0, LATENCY * body.chain - busy)
+
     def features(self) -> dict[str, float]:
         """Every feature by name."""
         return self._instructions() | self._bodies() | self._memory() | self._parallel()
@@ -174,6 +192,8 @@ class Loops:
         return {
             "iterations": sum(b.iterations for b in self.bodies) / self.work,
             "chain": sum(b.iterations * b.chain for b in self.bodies) / self.work,
+            "unhidden": sum(b.iterations * self.unhidden(b) for b in self.bodies) / self.work,
+            "waits": sum(b.iterations * self.waits(b) for b in self.bodies) / self.work,
             "spills": sum(b.iterations * self.spilled(b) for b in self.bodies) / self.work,
             "registers": max(b.live for b in self.bodies) / self.target.registers,
             "trips": _mean((math.log2(b.trips) for b in inner), weights),
@@ -203,6 +223,20 @@ class Loops:
             "balance": self.balance,
             "forks": math.log2(1 + sum(times for _, times in self.forks)),
         }
+
+
+def arithmetic_cycles(body: Body) -> float:
+    """Cycles of the arithmetic of one iteration."""
+    counts = body.counts
+    return (counts["vector"] + counts["scalar"] + counts["select"]) / ARITHMETIC_A_CYCLE
+
+
+def moving_cycles(body: Body) -> float:
+    """Cycles of its loads or of its stores, whichever take longer; lanes one by one are apart."""
+    counts = body.counts
+    loads = counts["vector_load"] + counts["broadcast"] + counts["scalar_load"]
+    stores = counts["vector_store"] + counts["scalar_store"]
+    return max(loads / LOADS_A_CYCLE, stores / STORES_A_CYCLE)
 
 
 def _mean(values: Iterable[float], weights: list[float]) -> float:

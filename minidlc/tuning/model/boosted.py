@@ -1,0 +1,76 @@
+"""A cost model of boosted trees that learns an order: which of two points is the faster.
+
+    boosted(known, asked)                           # f64[m]: lower is faster
+
+Needs xgboost, the extra `tune`. T. Chen and C. Guestrin, XGBoost, 2016; as a ranking, as in T. Chen
+et al., Learning to Optimize Tensor Programs, 2018: pairs are compared inside a problem, so samples
+of other shapes help from the first trial on. One thread and a fixed seed: the same samples give
+the same scores. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from minidlc.expr.types import Array
+from minidlc.support.errors import OptionError
+from minidlc.tuning.model.samples import Pool, pooled
+from minidlc.tuning.problem import Samples
+
+_ROUNDS = 60
+_OPTIONS: dict[str, object] = {
+    "objective": "reg:squarederror",
+    "tree_method": "exact",
+    "max_depth": 5,
+    "eta": 0.2,
+    "min_child_weight": 1.0,
+    "lambda": 1.0,
+    "base_score": 0.0,
+    "nthread": 1,
+    "seed": 0,
+}
+_KEPT = 4  # fitted models; a search asks many times between two trials
+_fitted: dict[str, Any] = {}
+
+
+def boosted(known: Sequence[Samples], asked: Array) -> Array:
+    """Cost model: scores f64[m], lower is faster; all 0 while nothing is known.
+
+    OptionError (MDLC1337) if xgboost is not installed.
+    """
+    xgboost = _xgboost()
+    pool = pooled(known)
+    if pool is None:
+        return np.zeros(len(asked))
+    key = _digest(pool)
+    if key not in _fitted:
+        while len(_fitted) >= _KEPT:
+            del _fitted[next(iter(_fitted))]
+        _fitted[key] = _fit(xgboost, pool)
+    return np.asarray(_fitted[key].predict(xgboost.DMatrix(asked)), np.float64)
+
+
+def _xgboost() -> Any:
+    try:
+        return import_module("xgboost")
+    except ImportError:
+        raise OptionError(
+            "the cost model 'boosted' needs xgboost, which is not installed",
+            hint='pip install "minidlc[tune]", or take minidlc.tuning.model.ridge',
+            code="MDLC1337",
+        ) from None
+
+
+def _fit(xgboost: Any, pool: Pool) -> Any:
+    data = xgboost.DMatrix(pool.features, pool.targets, weight=pool.weights)
+    return xgboost.train(_OPTIONS, data, _ROUNDS)
+
+
+def _digest(pool: Pool) -> str:
+    parts = (pool.features, pool.targets, pool.weights, pool.groups)
+    return hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts)).hexdigest()

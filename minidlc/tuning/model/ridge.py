@@ -1,0 +1,67 @@
+"""A cost model of forty lines: ridge regression on the features and their squares.
+
+    ridge(known, asked)                             # f64[m]: lower is faster
+
+Closed form, NumPy only: A. Hoerl and R. Kennard, Ridge Regression, 1970. Each problem has its own
+intercept, so samples of other shapes teach slopes and nothing else. Where xgboost is missing this
+takes its place. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidlc.expr.types import Array
+from minidlc.tuning.model.samples import Pool, pooled
+from minidlc.tuning.problem import Samples
+
+_STRENGTHS = np.logspace(-2, 4, 13)
+_FAR = 3.0  # standard deviations: beyond them the squares would run away
+
+
+def ridge(known: Sequence[Samples], asked: Array) -> Array:
+    """Cost model: log cost up to a constant, f64[m]; all 0 while nothing is known."""
+    pool = pooled(known)
+    if pool is None:
+        return np.zeros(len(asked))
+    mean = np.average(pool.features, axis=0, weights=pool.weights)
+    spread = np.sqrt(np.average((pool.features - mean) ** 2, axis=0, weights=pool.weights))
+    seen = spread > 1e-9 * np.maximum(1.0, np.abs(mean))  # one value only says nothing
+    x = _columns(pool.features[:, seen], mean[seen], spread[seen])
+    slopes = fit(_centred(x, pool), _centred(pool.targets[:, None], pool)[:, 0], pool.weights)
+    return _columns(asked[:, seen], mean[seen], spread[seen]) @ slopes
+
+
+def fit(x: Array, y: Array, weights: Array) -> Array:
+    """Slopes of the ridge whose strength has the least error on samples left out one by one.
+
+    That error has a closed form: residual / (1 - leverage).
+    """
+    root = np.sqrt(weights)
+    u, s, vt = np.linalg.svd(x * root[:, None], full_matrices=False)
+    goal = u.T @ (y * root)
+    best, least = np.zeros(x.shape[1]), np.inf
+    for strength in _STRENGTHS:
+        kept = s**2 / (s**2 + strength)
+        residual = y * root - u @ (kept * goal)
+        leverage = np.minimum((u**2) @ kept, 0.999)
+        error = float(np.sum((residual / (1 - leverage)) ** 2))
+        if error < least:
+            best, least = vt.T @ (s / (s**2 + strength) * goal), error
+    return best
+
+
+def _columns(features: Array, mean: Array, spread: Array) -> Array:
+    z = np.clip((features - mean) / spread, -_FAR, _FAR)
+    return np.concatenate([z, z * z], axis=1)
+
+
+def _centred(x: Array, pool: Pool) -> Array:
+    """Each problem's rows less their mean: a slope is fitted to differences inside a problem."""
+    centred = x.copy()
+    for group in np.unique(pool.groups):
+        rows = pool.groups == group
+        centred[rows] -= x[rows].mean(axis=0)
+    return centred
