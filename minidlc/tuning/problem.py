@@ -19,7 +19,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support import extension
-from minidlc.support.errors import OptionError
+from minidlc.support.errors import TuneError
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.trial import Trial
 
@@ -102,17 +102,21 @@ def explore(
     model: CostModel | None = None,
     known: Sequence[Samples] = (),
     first: Sequence[Config] = (),
+    earlier: Sequence[Trial] = (),
     told: Callable[[Trial], None] | None = None,
 ) -> list[Trial]:
     """Try up to `trials` points, `batch` at a time, those of `first` before all others.
 
     `model` guides the search, from the trials so far and from `known` problems; `told` hears of
-    each trial. The same seed on a fixed table gives the same sequence. OptionError (MDLC1307) if a
+    each new trial. `earlier` are trials of a run that goes on here: they count, and stand first in
+    the result. The same seed on a fixed table gives the same sequence. TuneError (MDLC1307) if a
     search proposes what is no list of points of the space.
     """
-    rng, done = Random(seed), list[Trial]()
+    rng, done = Random(f"{seed} {len(earlier)}" if earlier else seed), list(earlier)
     learnt = _Learnt(problem, model, known) if model else None
-    todo = list(dict.fromkeys(map(problem.space.check, first)))[:trials]
+    tried = {t.config for t in earlier}
+    todo = [c for c in dict.fromkeys(map(problem.space.check, first)) if c not in tried]
+    todo = todo[: max(0, trials - len(done))]
     while len(done) < trials:
         by = "first"
         if not todo:
@@ -142,16 +146,16 @@ def name_of(search: Search) -> str:
 
 
 def _sound(found: list[Config], space: Space, done: Iterable[Trial]) -> list[Config]:
-    """The proposals, each once and none that was tried; OptionError if one is not of the space."""
+    """The proposals, each once and none that was tried; TuneError if one is not of the space."""
     if not _is_points(found):
-        raise OptionError(
+        raise TuneError(
             f"the search proposes {found!r:.60}",
             hint="return a list of points (Config), [] to stop",
             code="MDLC1307",
         )
     for config in found:
         if config not in space:
-            raise OptionError(
+            raise TuneError(
                 f"the search proposes {config}, which is no point of the space",
                 hint="take points from space.random, space.mutated or iter(space)",
                 code="MDLC1307",
