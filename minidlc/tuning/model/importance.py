@@ -18,7 +18,7 @@ import numpy as np
 from minidlc.expr.types import Array
 from minidlc.support.errors import TuneError
 from minidlc.tuning.model.features import FEATURES
-from minidlc.tuning.model.ridge import fit
+from minidlc.tuning.model.linear import fit
 from minidlc.tuning.problem import CostModel, Samples
 from minidlc.tuning.space import Config
 from minidlc.tuning.trial import Fate, Trial
