@@ -12,6 +12,7 @@ the kit's version. Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -72,22 +73,22 @@ class Table:
         task: Task,
         trials: Sequence[Trial],
         features: Array,
-        *,
         name: str,
-        date: str,
         how: str,
+        *,
+        date: str = "",
         feature_names: Sequence[str] = FEATURES,
     ) -> Table:
         """The table of a task's trials and their features, f64[trials, f], rows in the same order.
 
-        TuneError (MDLC1332) if they make no table.
+        `how` says how they were measured, `date` (YYYY-MM-DD) when, today if empty. TuneError (MDLC1332) if they make no table.
         """
         about = {
             "kernel": task.workload.text,
             "kind": task.kind,
             "machine": str(task.target),
             "threads": str(task.threads),
-            "date": date,
+            "date": date or str(datetime.date.today()),
             "how": how,
             "kit": version("minidlc"),
         }
@@ -127,9 +128,14 @@ class Table:
             return "a point has a fate and a cost that do not belong together"
         return None
 
-    def save(self, path: str | Path) -> None:
-        """Write the file; the same table gives the same bytes. Costs and features become f32."""
-        expect("Table.save", "path", path, str, Path)
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write the file, None: among those that the kit ships; the same table, the same bytes.
+
+        Costs and features become f32.
+        """
+        expect("Table.save", "path", path, str, Path, type(None))
+        to = TABLES / f"{self.name}.npz" if path is None else Path(path)
+        to.parent.mkdir(parents=True, exist_ok=True)
         ways = {c.way: [n for n, _ in c.knobs] for c in self.configs}
         names = list(ways)
         width = max(map(len, ways.values()))
@@ -146,7 +152,7 @@ class Table:
         }
         text = json.dumps(header, ensure_ascii=False).encode()
         np.savez_compressed(
-            path,
+            to,
             header=np.frombuffer(text, np.uint8),
             ways=np.array([names.index(c.way) for c in self.configs], np.uint8),
             knobs=knobs,
@@ -154,6 +160,7 @@ class Table:
             fates=np.array([_FATES.index(f) for f in self.fates], np.uint8),
             features=self.features.astype(np.float32),
         )
+        return to
 
     @staticmethod
     def load(table: str | Path) -> Table:

@@ -65,9 +65,10 @@ def test_a_table_of_a_task() -> None:
     trials = [Trial(c, Fate.OK, (1e-4, 3e-4, 2e-4)) for c in configs[:4]]
     trials.append(Trial(configs[4], Fate.CRASHED, reason="the worker died"))
     rows = np.ones((5, len(FEATURES)))
-    made = Table.of(task, trials, rows, name="product", date="2026-11-30", how="once")
+    made = Table.of(task, trials, rows, "product", "once", date="2026-11-30")
     assert made.about["kernel"] == task.workload.text
     assert made.about["threads"] == "1"
+    assert made.about["date"] == "2026-11-30"
     assert made.feature_names == FEATURES
     assert list(made.costs) == [2e-4] * 4 + [np.inf]
     assert set(made.space) == set(configs)
@@ -96,15 +97,15 @@ NO_TABLE = {
 @pytest.mark.parametrize("what", NO_TABLE)
 def test_what_makes_no_table(what: str) -> None:
     trials, features, other = NO_TABLE[what]
-    given = {"name": "t", "date": "", "how": "", "feature_names": ("f",), **other}
+    given = {"name": "t", "how": "", "feature_names": ("f",), **other}
     with pytest.raises(TuneError, match="MDLC1332") as caught:
         Table.of(task_of(product()), trials, features, **given)
     assert what in str(caught.value)
 
 
 def test_no_table_of_that_name(tmp_path: Path) -> None:
-    synthetic(SMALL).save(tmp_path / "gemm_512.npz")
     with mock.patch.object(tables, "TABLES", tmp_path):
+        assert synthetic(SMALL, name="gemm_512").save() == tmp_path / "gemm_512.npz"
         assert tables.names() == ["gemm_512"]
         assert Table.load("gemm_512").configs
         for wrong in ("gemm_51", "../gemm_512", "", str(tmp_path / "none.npz")):
