@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 
 import minidlc as mc
-from minidlc.expr.types import Array
+from minidlc import te
+from minidlc.expr.index import Index
+from minidlc.expr.nodes import Expr
+from minidlc.expr.types import Array, i8, u8
 from minidlc.graph import apply
 from minidlc.loop.interpret import interpret
+from minidlc.schedules import Group
 from minidlc.target import Target
-from minidlc.te import lower
+from minidlc.te import create_schedule, lower
 from minidlc.te.tensor import stages
 from minidlc.tests.tuning.kernels import tasks_of
-from minidlc.tuning.space import Config
+from minidlc.tuning.space import Config, Space
 from minidlc.tuning.task import Candidate, Task
 
 AVX2 = Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c", 256, 16)
@@ -47,6 +52,18 @@ def _pool(x: tuple[int, ...]) -> mc.Graph:
     return mc.Graph.of("pool", [image], [y])
 
 
+def bytes_product(m: int = 6, n: int = 19, depth: int = 15, *, constant: bool = False) -> Group:
+    """a @ b of u8 and i8, added up in i32."""
+    a, b = te.placeholder(u8[m, depth], "a"), te.placeholder(i8[depth, n], "b")
+    k = te.reduce_axis(depth, "k")
+
+    def element(i: Index, j: Index) -> Expr:
+        return te.sum(te.cast("i32", a[i, k]) * te.cast("i32", b[k, j]), k)
+
+    c = te.compute((m, n), element, "matmul")
+    return Group((c,), c, frozenset({"b"} if constant else ()))
+
+
 GRAPHS: Mapping[str, Callable[[], mc.Graph]] = {
     "matmul": lambda: mc.trace(lambda a, b: mc.relu(a @ b), mc.f32[13, 9], mc.f32[9, 21]),
     "bare": lambda: mc.trace(lambda a, b: a @ b, mc.f32[8, 16], mc.f32[16, 16]),
@@ -63,12 +80,36 @@ GRAPHS: Mapping[str, Callable[[], mc.Graph]] = {
     "strided": lambda: _conv((2, 3, 9, 9), (4, 3, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
     "depthwise": lambda: _conv((1, 4, 7, 7), (4, 1, 3, 3), group=4, pads=(1, 1, 1, 1)),
     "blocked": lambda: _blocked(16),
+    "softmax": lambda: mc.trace(lambda x: mc.softmax(x, axis=-1), mc.f32[3, 45]),
+    "softmax_batch": lambda: mc.trace(lambda x: mc.softmax(x * 2.0, axis=-1), mc.f32[2, 3, 17]),
+    "layer_norm": lambda: mc.trace(
+        lambda x, s, b: mc.layer_norm(x, s, b), mc.f32[5, 37], mc.f32[37], mc.f32[37]
+    ),
+    "reduce": lambda: mc.trace(lambda x: mc.sum(x, axes=(1, 2)), mc.f32[3, 7, 11]),
+    "whole": lambda: mc.trace(lambda x: mc.max(x), mc.f32[5, 41]),
+    "mean": lambda: mc.trace(lambda x: mc.relu(mc.mean(x, axes=(-1,))), mc.f32[6, 67]),
+    "columns": lambda: mc.trace(lambda x: mc.sum(x, axes=(0,)), mc.f32[9, 21]),
+    "matvec": lambda: mc.trace(lambda a, b: a @ b, mc.f32[9, 37], mc.f32[37]),
+    "chain": lambda: mc.trace(lambda x: mc.exp(x * 2.0) + x, mc.f32[7, 3, 11]),
+    "bias": lambda: mc.trace(lambda x, b: mc.relu(x + b), mc.f32[2, 5, 37], mc.f32[5, 1]),
+    "long": lambda: mc.trace(lambda x: mc.sigmoid(x), mc.f32[211]),
+    "transpose": lambda: mc.trace(lambda x: mc.transpose(x) + 1.0, mc.f32[13, 21]),
+    "cube": lambda: mc.trace(lambda x: mc.transpose(x, perm=(2, 0, 1)) * 2.0, mc.f32[3, 10, 9]),
     "pool": lambda: _pool((1, 3, 9, 9)),
 }
 
 
+GROUPS: Mapping[str, Callable[[], Group]] = {
+    "bytes": bytes_product,
+    "bytes_constant": lambda: bytes_product(constant=True),
+}
+KERNELS = (*GRAPHS, *GROUPS)
+
+
 def task(name: str, target: Target = AVX2) -> Task:
     """The kernel of a graph above that has an anchor, else the last one."""
+    if name in GROUPS:
+        return Task(GROUPS[name](), "matmul", target, 1)
     found = tasks_of(GRAPHS[name](), target)
     return next((t for t in found if t.group.anchor is not None), found[-1])
 
@@ -77,13 +118,14 @@ def values(task: Task) -> dict[str, Array]:
     """Small whole numbers for what a kernel is given: sums of them are exact in any order."""
     rng = np.random.default_rng(1)
     given = (t for t in stages(task.group.outputs) if t.body is None)
-    return {t.name: rng.integers(-4, 5, t.shape).astype(t.dtype.numpy) for t in given}
+    return {
+        t.name: rng.integers(0 if t.dtype.kind == "uint" else -4, 5, t.shape).astype(t.dtype.numpy)
+        for t in given
+    }
 
 
 def plain(task: Task, given: Mapping[str, Array]) -> list[Array]:
     """The results by the loops that the tensor expressions state."""
-    from minidlc.te import create_schedule
-
     loops = lower(create_schedule(task.group.outputs, checked=False))
     arrays = dict(given) | _results(task)
     interpret(loops, {p.name: arrays[p.name] for p in loops.params})
@@ -106,10 +148,6 @@ def _results(task: Task) -> dict[str, Array]:
 
 def sketch_points(task: Task, count: int, seed: int = 0) -> list[Config]:
     """Random points of the sketches of a kernel, as many of each."""
-    from random import Random
-
-    from minidlc.tuning.space import Space
-
     names = [name for name in task.ways if name.startswith("sketch")]
     found = list[Config]()
     for name in names:

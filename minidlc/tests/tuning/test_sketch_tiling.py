@@ -14,7 +14,7 @@ from minidlc.te.primitive import Trace
 from minidlc.tests.tuning.kernels import product, tasks_of
 from minidlc.tests.tuning.sketch_kernels import (
     AVX2,
-    GRAPHS,
+    KERNELS,
     STRICT,
     interpreted,
     plain,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.ch06
 
 
 @pytest.mark.parametrize("target", [AVX2, STRICT], ids=["default", "strict"])
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_points_compute_the_kernel(name: str, target: mc.target.Target) -> None:
     kernel = task(name, target)
     given = values(kernel)
@@ -42,7 +42,7 @@ def test_points_compute_the_kernel(name: str, target: mc.target.Target) -> None:
             np.testing.assert_allclose(mine, other, rtol=1e-6, err_msg=str(config))
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_the_trace_of_a_point_becomes_that_of_another_by_its_knobs(name: str) -> None:
     kernel = task(name)
     for way in (w for w in kernel.ways if w.startswith("sketch")):
@@ -77,7 +77,7 @@ def test_large_kernels_have_large_spaces(constant: bool) -> None:
 
 
 def test_defaults_are_allowed() -> None:
-    for name in GRAPHS:
+    for name in KERNELS:
         kernel = task(name)
         for way in (w for n, w in kernel.ways.items() if n.startswith("sketch")):
             knobs = way.defaults(kernel.group, kernel.target)

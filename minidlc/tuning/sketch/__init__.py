@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from minidlc.schedules import Group, Implementation
 from minidlc.target import Target
+from minidlc.tuning.sketch.rows import rows
+from minidlc.tuning.sketch.streams import streams
 from minidlc.tuning.sketch.tiling import tilings
 
 
 def sketches(group: Group, kind: str, target: Target) -> tuple[Implementation, ...]:
     """The sketches of a kernel; () where no rule fits."""
-    return tilings(group, kind, target)
+    rules = (tilings, rows, streams)
+    return tuple(way for rule in rules for way in rule(group, kind, target))
 
 
 __all__ = ["sketches"]

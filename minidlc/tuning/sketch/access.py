@@ -41,3 +41,9 @@ def store_stride(shape: Sequence[int], place: int) -> int:
 def reads(state: State, body: Expr) -> Mapping[Load, Sequence[int]]:
     """Each load of a body once, and the shape of what it reads."""
     return {e: state.type_of(e.buffer).dims for e in loads(body)}
+
+
+def near(vectors: Sequence[int], lanes: int, extent: int) -> tuple[int, ...]:
+    """Sizes of so many vectors, in elements, that are not larger than an extent needs."""
+    found = tuple(n * lanes for n in vectors if (n - 1) * lanes < extent)
+    return found or (lanes,)

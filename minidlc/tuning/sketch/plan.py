@@ -11,7 +11,7 @@ to tile. Treated in course chapter 06_autotune.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -19,12 +19,15 @@ from minidlc.expr.index import Index, Var
 from minidlc.expr.nodes import Load
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group
+from minidlc.schedules.pixels import copies
 from minidlc.schedules.tiles import computing_bits, inline_around
 from minidlc.target import Target
 from minidlc.te import Tensor, create_schedule
 from minidlc.tuning.sketch.access import reads, stride, variables
+from minidlc.tuning.sketch.intrinsics import Match, match_dot4
 
 TILED = 3  # axes with tiles, beside that of the vectors
+NEAR = 4  # elements between what neighbours read: they are still in the same few vectors
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Plan:
     apart: tuple[str, ...]
     stepped: tuple[tuple[str, int], ...]
     operands: tuple[Operand, ...]
+    copies: Mapping[str, str]
+    dot4: Match | str
 
     @cached_property
     def along(self) -> tuple[str, ...]:
@@ -91,11 +96,14 @@ def plan_of(group: Group, target: Target) -> Plan | str:
     vector = next(a for a in reversed(anchor.axes) if extents[a] > 1)
     others = [a for a in anchor.axes if extents[a] > 1 and a != vector]
     again = [a for a in others if any(a not in variables(e) for e in shapes)]
+    streams = [variables(e) for e, dims in shapes.items() if (stride(vector, e, dims) or 9) <= NEAR]
+    if not streams and not any(vector not in variables(e) for e in shapes):
+        return f"neighbours along {vector} read nothing in common, and nothing side by side"
     chosen = (again or others)[-TILED:]
     tiled = tuple(a for a in anchor.axes if a in chosen or a == vector)
-    streams = [variables(e) for e, dims in shapes.items() if stride(vector, e, dims) == 1]
     fewest = min(streams, key=lambda names: len(names & set(tiled)), default=frozenset((vector,)))
     apart = tuple(a for a in tiled if a not in fewest and a != vector)
+    order = (*(a for a in tiled if a not in apart), *apart)
     return Plan(
         anchor.axes,
         extents,
@@ -106,7 +114,15 @@ def plan_of(group: Group, target: Target) -> Plan | str:
         apart,
         _stepped(anchor, target),
         _operands(group, list(shapes), tiled),
+        {t.name: _block_of(t, shapes, order) for t in copies(sch, group)},
+        match_dot4(body, shapes, vector, {p.name for p in sch.state.placeholders}),
     )
+
+
+def _block_of(copy: Tensor, found: Iterable[Load], order: tuple[str, ...]) -> str:
+    """The innermost of the tiled axes that what the anchor reads of a copy depends on."""
+    axes = {a for e in found if e.buffer == copy.name for a in variables(e)}
+    return next((a for a in reversed(order) if a in axes), "")
 
 
 def refusal(group: Group) -> str:
@@ -122,6 +138,9 @@ def refusal(group: Group) -> str:
         return f"{anchor.name} is one number"
     if anchor.shape != last.shape:
         return f"{last.name} has another shape than {anchor.name}"
+    before = [t for t in group.before_anchor() if t.reduce_axes]
+    if before:
+        return f"{before[0].name} reduces what {anchor.name} reads"
     after = [anchor]
     for stage in group.stages():
         if stage in after or not any(t in after for t in stage.inputs):

@@ -1,0 +1,161 @@
+"""Kernels without an anchor: all stages fused into the loops of the last, which stream or turn.
+
+    y[i, j] = exp(x[i, j]) + b[i]           y[i, j] = x[j, i]
+    for io in parallel: for ii:             for io in parallel: for jo:     a block of both,
+      for jo: for jv unrolled: for jl         for ii: for jv: for jl        read and written whole
+
+Axes that memory runs on in become one. Vectors go along the last axis: what they store lies side by
+side. If something is read side by side along another axis only, blocks of both axes keep its cache
+lines till all of them was read. Knobs: elements in flight, rows or elements of a piece, blocks.
+Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from minidlc.schedules.group import Group, work
+from minidlc.schedules.implementation import Implementation, Knobs, Space
+from minidlc.schedules.injective import PARALLEL_WORK, collapse, inline_pointwise, keep_at
+from minidlc.schedules.offsets import vector_lanes
+from minidlc.support.names import Names
+from minidlc.target import Target
+from minidlc.te import Schedule, create_schedule
+from minidlc.te.stage import State
+from minidlc.tuning.sketch.access import near, reads, stride
+
+VECTORS = (4, 1, 2, 3, 6, 8, 16)
+PIECES = (1, 2, 4, 8, 16, 32, 64, 128)  # of one long row
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+BLOCKS = (8, 1, 2, 4, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The loops of the last stage: `outer` with their extents, the row; `turned`: the axis, one of
+    `outer`, along which something else is read side by side, "" if none."""
+
+    outer: tuple[tuple[str, int], ...]
+    row: str
+    length: int
+    lanes: int
+    turned: str
+
+    @property
+    def pieces(self) -> int:
+        """Rows in all, those of the turned axis left out."""
+        return math.prod(n for axis, n in self.outer if axis != self.turned)
+
+
+def streams(group: Group, kind: str, target: Target) -> tuple[Implementation, ...]:
+    """The sketch of pointwise kernels; () for others."""
+    if isinstance(stream_of(group, target), str):
+        return ()
+    name = "sketch_turn" if _stream(group, target).turned else "sketch_stream"
+    return (Implementation(name, kind, _schedule, knobs=knobs),)
+
+
+@lru_cache(maxsize=256)
+def stream_of(group: Group, target: Target) -> Stream | str:
+    """The loops, or why there are none."""
+    reducing = [t for t in group.stages() if t.reduce_axes]
+    if reducing:
+        return f"{reducing[0].name} reduces"
+    if len(group.outputs) > 1:
+        return "several outputs"
+    if math.prod(group.last.shape) < 2:
+        return f"{group.last.name} has no two elements"
+    sch = create_schedule(group.outputs, constants=group.constants, checked=False)
+    inline_pointwise(sch, group.intermediate())
+    turned = turned_axis(sch.state, group)
+    outer, row, length = _loops(sch, group, turned)
+    lanes = vector_lanes(sch, group.last, target)
+    return Stream(tuple(outer.items()), row, length, lanes, turned)
+
+
+def _stream(group: Group, target: Target) -> Stream:
+    found = stream_of(group, target)
+    assert isinstance(found, Stream)
+    return found
+
+
+def turned_axis(state: State, group: Group) -> str:
+    """The axis, not the last, along which something is read side by side; "" if there is none."""
+    last = group.last
+    sizes = dict(zip(last.axes, last.shape, strict=True))
+    *others, row = [a for a in last.axes if sizes[a] > 1]
+    for load, dims in reads(state, state.stage(last.name).body).items():
+        far = abs(stride(row, load, dims) or 0) > 1
+        along = [a for a in others if stride(a, load, dims) == 1]
+        if far and along:
+            return along[-1]
+    return ""
+
+
+def _loops(sch: Schedule, group: Group, turned: str) -> tuple[dict[str, int], str, int]:
+    """Axes that memory runs on in become one, but not where two of them get blocks."""
+    last = group.last
+    sizes = dict(zip(last.axes, last.shape, strict=True))
+    if not turned:
+        outer, row, length = collapse(sch, last)
+        return {a: n for a, n in outer.items() if n > 1}, row, length
+    *others, row = [a for a in last.axes if sizes[a] > 1]
+    return {a: sizes[a] for a in others}, row, sizes[row]
+
+
+@lru_cache(maxsize=64)
+def knobs(group: Group, target: Target) -> Space:
+    """Elements in flight; rows of a piece, or elements of one of a long row; the block turned."""
+    plan = _stream(group, target)
+    found = {"row": near(VECTORS, plan.lanes, plan.length)}
+    if plan.turned:
+        extent = dict(plan.outer)[plan.turned]
+        found["block"] = tuple(n for n in BLOCKS if n == 1 or n < extent)
+    elif plan.pieces > 1:
+        found["rows"] = tuple(n for n in ROWS if n == 1 or n < plan.pieces)
+    else:
+        step = max(found["row"])
+        sizes = (-(-plan.length // (n * step)) * step for n in PIECES)
+        found["piece"] = tuple(dict.fromkeys(sizes))
+    return found
+
+
+def _schedule(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    """Inline; one loop over pieces, which may be parallel; vectors unrolled."""
+    plan, last = _stream(group, target), group.last
+    kept = inline_pointwise(sch, group.intermediate())
+    if not plan.turned:
+        collapse(sch, last)
+    stage = sch[last]
+    names = Names((*sch.state.stage(last.name).variables, *keyword.kwlist))
+    row, outer = plan.row, [axis for axis, _ in plan.outer]
+    if plan.turned:
+        pair = names.fresh(f"{plan.turned}o"), names.fresh(f"{plan.turned}b")
+        first, block = stage.split(plan.turned, knobs["block"], names=pair)
+        others = [axis for axis in outer if axis != plan.turned]
+    else:
+        first, block, others = "", "", outer
+    if "piece" in knobs:
+        pair = names.fresh(f"{row}p"), names.fresh(f"{row}q")
+        first, row = stage.split(row, knobs["piece"], names=pair)
+    pair = names.fresh(f"{row}o"), names.fresh(f"{row}t")
+    step, tile = stage.split(row, knobs["row"], names=pair)
+    pair = names.fresh(f"{row}v"), names.fresh(f"{row}l")
+    vector, lane = stage.split(tile, plan.lanes, names=pair)
+    inner = [step, *([block] if block else []), vector, lane]
+    whole = [x for x in stage.loops if x not in {*others, first, *inner}]
+    stage.reorder(*whole, *([first] if first else []), *others, *inner)
+    leaf = first
+    if "rows" in knobs:
+        leaf = others[0]
+        for axis in others[1:]:
+            leaf = stage.fuse(leaf, axis, names.fresh(f"{leaf}{axis}"))
+        pair = names.fresh(f"{leaf}p"), names.fresh(f"{leaf}q")
+        first, leaf = stage.split(leaf, knobs["rows"], names=pair)
+    stage.unroll(vector).vectorize(lane)
+    if work(last) >= PARALLEL_WORK:
+        stage.parallel(first)
+    keep_at(sch, kept, last, leaf if "rows" in knobs else None, target)
