@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from minidlc.codegen import compile as compiler
 from minidlc.codegen.cache import source_digest
 from minidlc.codegen.compile import Kernel, build_kernel, kernel_key, kernel_symbol
 from minidlc.loop.nodes import LoopFunction
 from minidlc.support import extension
+from minidlc.support.child import Child, ChildLost
 from minidlc.target import Target
 
 _START_SECONDS = 1.0  # of a helper: imports, mostly
@@ -161,23 +158,14 @@ class _Work:
 class _Helper:
     """A child process that compiles what it is given."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+    def __init__(self, child: Child) -> None:
+        self.child = child
 
     @staticmethod
     def start() -> _Helper | None:
-        """A new one; None where this program is no plain Python, or may start no processes."""
-        program = Path(sys.executable or "")
-        if not program.name.startswith("python") or getattr(sys, "frozen", False):
-            return None
-        command = [str(program), "-E", "-s", "-c", _SERVE.format(path=sys.path)]
-        pipe = subprocess.PIPE
-        try:
-            return _Helper(
-                subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-            )
-        except (OSError, ValueError):
-            return None
+        """A new one; None where there can be none."""
+        child = Child.start(_SERVE)
+        return None if child is None else _Helper(child)
 
     def greets(self) -> bool:
         """True once it is there and runs the same code generator as this process."""
@@ -193,25 +181,15 @@ class _Helper:
                 return None
 
     def _answer(self, request: object) -> object:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         try:
-            data = pickle.dumps(request)
-            self.process.stdin.write(data)
-            self.process.stdin.flush()
-            return pickle.load(self.process.stdout)  # from our own child
-        except (OSError, ValueError, EOFError, RecursionError, pickle.PickleError):
+            return self.child.ask(request)
+        except (ChildLost, RecursionError, pickle.PickleError):
             return None
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        self.process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
+        self.child.end()
 
     def close(self) -> None:
         """Close the pipes: by the thread that uses them, or it might be waited for."""
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        self.child.close()

@@ -9,24 +9,19 @@ None says that it could not. The process ends with its input. Treated in course 
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import sys
 from typing import IO
 
 from minidlc.codegen.cache import source_digest
 from minidlc.codegen.compile import build_kernel
 from minidlc.loop.nodes import LoopFunction
+from minidlc.support.child import streams
 from minidlc.target import Target
 
 
 def serve() -> None:
     """Compile until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who then ends us
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what LLVM or a library prints is no answer
-    answer_all(sys.stdin.buffer, answers)
+    answer_all(*streams())
 
 
 def answer_all(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -59,7 +59,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
         processes.here += 1
         return build_kernel(fn, target, symbol)
 
-    monkeypatch.setattr(crew.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(crew, "build_kernel", here)
     monkeypatch.setattr(crew, "_START_SECONDS", -1.0)
     monkeypatch.setattr(compiler, "kernel_cache", KernelCache(tmp_path / "kernels"))
@@ -163,7 +163,7 @@ def test_where_no_process_may_be_started(started: Started, monkeypatch: pytest.M
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(crew.subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     check(compile_kernels(FUNCTIONS, HOST))
     assert started.here == 6
 

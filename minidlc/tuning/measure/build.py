@@ -1,0 +1,117 @@
+"""A point of a task as machine code: what the build workers do.
+
+    built = build(task, config)                     # Built: objects, parameter types, figures
+    build(task, bad).reason                         # a failed Trial: 'MDLC0611: …'
+    build_plain(task)                               # the loops as the tensor expressions state them
+
+Runs in a process of its own (worker.py): lowering and LLVM may be slow, run out of memory or die.
+Nothing is written to the kernel cache, which thousands of candidates would fill.
+Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+from minidlc.codegen.compile import Kernel, build_kernel
+from minidlc.expr.types import TensorType
+from minidlc.loop.nodes import LoopFunction
+from minidlc.support.errors import CompileError
+from minidlc.target import Target
+from minidlc.te import create_schedule, lower
+from minidlc.tuning.space import Config
+from minidlc.tuning.task import Task
+from minidlc.tuning.trial import Fate, Trial
+
+PLAIN = Config("plain loops")  # what results are checked against; it is no point of a space
+_SYMBOL = "candidate"
+
+
+@dataclass(frozen=True)
+class Code:
+    """One function: its object file, its parameters, bytes of workspace that a call needs."""
+
+    symbol: str
+    object: bytes
+    params: tuple[tuple[str, TensorType], ...]
+    workspace: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """A point, ready to run: `init` packs constants, each into its last parameter."""
+
+    config: Config
+    main: Code
+    init: tuple[Code, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict[str, float])
+
+
+Made: TypeAlias = Built | Trial
+
+
+def build(task: Task, config: Config) -> Made:
+    """The machine code of a point, or the trial that it already is: refused, or not compiled."""
+    return _made(task, config, lambda: _loops(task, config))
+
+
+def build_plain(task: Task) -> Made:
+    """The machine code of the plain loops, which no schedule has touched."""
+    return _made(task, PLAIN, lambda: (_plain_loops(task), ()))
+
+
+def reason(error: BaseException) -> str:
+    """An error on one line: its code and message; its class where it is a fault of ours."""
+    if isinstance(error, CompileError):
+        return f"{error.code}: {' '.join(error.message.split())}"
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    text = " ".join(str(error).split())
+    return f"a fault inside the compiler: {type(error).__name__}{': ' if text else ''}{text}"
+
+
+_Loops: TypeAlias = tuple[LoopFunction, tuple[LoopFunction, ...]]
+
+
+def _made(task: Task, config: Config, loops: Callable[[], _Loops]) -> Made:
+    start, fate = time.perf_counter(), Fate.REFUSED
+    try:
+        main, init = loops()
+        fate = Fate.NOT_COMPILED
+        code = _code(main, task.target, task.threads)
+        packing = tuple(_packing(fn, task.target) for fn in init)
+    except Exception as error:  # whatever it is, the search goes on
+        return Trial(config, fate, reason=reason(error))
+    figures = {
+        "build_seconds": time.perf_counter() - start,
+        "code_bytes": float(len(code.object)),
+        "workspace_bytes": float(code.workspace),
+    }
+    return Built(config, code, packing, figures)
+
+
+def _loops(task: Task, config: Config) -> _Loops:
+    candidate = task.lower(config)
+    return candidate.loops, candidate.init
+
+
+def _plain_loops(task: Task) -> LoopFunction:
+    outputs = task.group.outputs
+    sch = create_schedule(outputs, checked=False)
+    return lower(sch, name="kernel", params=(*task.placeholders, *(t.name for t in outputs)))
+
+
+def _code(fn: LoopFunction, target: Target, threads: int) -> Code:
+    text, code = build_kernel(fn, target, _SYMBOL)
+    workspace = Kernel(_SYMBOL, fn, target, text, code).workspace_bytes(threads)
+    return Code(_SYMBOL, code, tuple((p.name, p.type) for p in fn.params), workspace)
+
+
+@lru_cache(maxsize=32)
+def _packing(fn: LoopFunction, target: Target) -> Code:
+    """Many candidates pack a weight in the same way."""
+    return _code(fn, target, 1)

@@ -1,0 +1,357 @@
+"""Points of a kernel compiled and run on this machine, in processes that may die.
+
+    with LocalMeasurer(jobs=2, deadline=10.0) as m:
+        m.measure(task, [task.default])             # [Trial(gemm(…), ok, …)]
+
+First all points of a call are compiled, by a build worker for each core; then one run worker takes
+them one at a time, so that nothing is being compiled while something is timed. A worker that dies,
+hangs or is late is replaced, the point that it had is a failed trial with the reason, and the
+others go on. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from minidlc.codegen.crew import jobs as cores
+from minidlc.support import extension
+from minidlc.support.arguments import expect, expect_each
+from minidlc.support.child import Child, ChildLost
+from minidlc.support.errors import OptionError, TuneError
+from minidlc.target import Target, host
+from minidlc.te.tensor import stages
+from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain
+from minidlc.tuning.measure.check import tolerance
+from minidlc.tuning.measure.worker import Setting
+from minidlc.tuning.space import Config
+from minidlc.tuning.task import Task
+from minidlc.tuning.trial import Fate, Trial
+
+_SERVE = (
+    "import sys; sys.path[:] = {path!r}; from minidlc.tuning.measure.worker import serve; serve()"
+)
+_START = 60.0  # seconds until a new worker must have greeted: imports, mostly
+_PATIENT = 12  # deadlines that the plain loops may take: they are slow
+_SLOW = 3.0  # times the best so far: a candidate above needs no repeats
+_OURS = {"search", "cost_model"}  # parts of the tuner, which workers do not need
+
+T = TypeVar("T")
+
+
+class LocalMeasurer:
+    """Compiles and runs on this machine. A context manager: its end is the end of the workers.
+
+    `jobs` build workers (None: MINIDLC_JOBS, or the cores there are); `deadline` seconds for one
+    build, and for check and times of one candidate; `repeats` times of each candidate, at least
+    5; the inputs come from `seed`; with `flush` caches are emptied before each run that is timed.
+    OptionError (MDLC1001, MDLC1324) for arguments that cannot be.
+    """
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        deadline: float = 10.0,
+        repeats: int = 5,
+        seed: int = 0,
+        *,
+        flush: bool = False,
+    ) -> None:
+        if jobs is not None:
+            expect("LocalMeasurer", "jobs", jobs, int)
+        expect("LocalMeasurer", "deadline", deadline, int, float)
+        expect("LocalMeasurer", "repeats", repeats, int)
+        expect("LocalMeasurer", "seed", seed, int)
+        for name, value, least in (("jobs", jobs, 1), ("repeats", repeats, 5), ("seed", seed, 0)):
+            if value is not None and value < least:
+                text = f"LocalMeasurer: {name} is {value}, expected at least {least}"
+                raise OptionError(text, code="MDLC1324")
+        if not 0 < deadline < math.inf:
+            text = f"LocalMeasurer: deadline is {deadline}, expected a number of seconds above 0"
+            raise OptionError(text, code="MDLC1324")
+        self.jobs = cores() if jobs is None else jobs
+        self.deadline, self.repeats, self.seed, self.flush = deadline, repeats, seed, flush
+        self._builders: list[_Worker] = []
+        self._runner = _Worker("run")
+        self._kernels: dict[str, _Kernel] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="minidlc-tuning-"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers and remove what they kept; a later `measure` would start new ones."""
+        for worker in (*self._builders, self._runner):
+            worker.end()
+        self._builders.clear()
+        self._kernels.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def measure(self, task: Task, configs: Sequence[Config]) -> list[Trial]:
+        """A trial for each point, in order.
+
+        TuneError if nothing can be measured here: MDLC1320 for a task of another machine, MDLC1321
+        for open shapes, MDLC1322 where no worker starts.
+        """
+        return list(self.trials(task, configs))
+
+    def trials(self, task: Task, configs: Sequence[Config]) -> Iterator[Trial]:
+        """As `measure`, each trial as soon as it has ended."""
+        kernel = self._kernel(task)
+        made = self._built(task, expect_each("measure", "configs", configs, Config))
+        yield from (self._trial(kernel, m) if isinstance(m, Built) else m for m in made)
+
+    def recheck(
+        self, task: Task, configs: Sequence[Config], rounds: int = 15
+    ) -> list[tuple[float, ...]]:
+        """Seconds of one run of each point in each round, () for one that fails; errors as above.
+
+        All are loaded by one worker and take turns, so that a slow moment of the machine hits all.
+        """
+        expect("recheck", "rounds", rounds, int)
+        kernel = self._kernel(task)
+        made = self._built(task, expect_each("recheck", "configs", configs, Config))
+        sound = {n: m for n, m in enumerate(made) if isinstance(m, Built)}
+        times: dict[int, list[float]] = {n: [] for n in sound}
+        for _ in range(rounds):
+            for number in [n for n in sound if n in times]:
+                seconds = self._turn(kernel, number, {n: sound[n] for n in times})
+                if seconds is None:
+                    del times[number]
+                else:
+                    times[number].append(seconds)
+        return [tuple(times.get(n, ())) for n in range(len(made))]
+
+    def _kernel(self, task: Task) -> _Kernel:
+        """What is known of a task; it is set up when it is first met, and if the folder is gone."""
+        key = task.workload.key
+        if key not in self._kernels:
+            check_runs_here(task)
+            self._folder.mkdir(exist_ok=True)
+            folder = self._folder / key
+            folder.mkdir(exist_ok=True)
+            (plain,) = self._made(task, [None])
+            self._kernels[key] = _Kernel(setting_of(task, folder, self.seed, self.flush), plain)
+        return self._kernels[key]
+
+    def _built(self, task: Task, configs: Sequence[Config]) -> list[Made]:
+        """The machine code of all points, before any of them runs."""
+        return self._made(task, list(configs))
+
+    def _made(self, task: Task, configs: Sequence[Config | None]) -> list[Made]:
+        if _is_replaced():  # a reader's part is to be called, and it is here
+            return [build_plain(task) if c is None else build(task, c) for c in configs]
+        data = pickle.dumps(replace(task))  # without what it found out of itself
+        while len(self._builders) < min(self.jobs, len(configs)):
+            self._builders.append(_Worker("build"))
+        idle: SimpleQueue[_Worker] = SimpleQueue()
+        for worker in self._builders:
+            idle.put(worker)
+
+        def one(config: Config | None) -> Made:
+            worker = idle.get()
+            try:
+                return cast(Made, worker.ask(self.deadline, "build", data, config))
+            except ChildLost as lost:
+                return Trial(config or PLAIN, _fate(lost), reason=f"the build worker: {lost}")
+            finally:
+                idle.put(worker)
+
+        return _in_threads(one, configs, self._builders)
+
+    def _trial(self, kernel: _Kernel, built: Built) -> Trial:
+        """Check and time one candidate."""
+        failed = self._prepared(kernel)
+        if failed is not None:
+            return replace(failed, config=built.config)
+        try:
+            limit = _SLOW * kernel.best
+            found = self._runner.ask(self.deadline, "trial", built, self.repeats, limit)
+        except ChildLost as lost:
+            return Trial(built.config, _fate(lost), reason=_of_run(lost), figures=built.figures)
+        trial = cast(Trial, found)
+        if trial.fate is Fate.WRONG:
+            self._runner.end()  # whoever writes beside an array may have written elsewhere too
+        kernel.best = min(kernel.best, trial.cost)
+        return trial
+
+    def _prepared(self, kernel: _Kernel) -> Trial | None:
+        """Have the run worker ready for a task; else the trial that all points are."""
+        if isinstance(kernel.plain, Trial):
+            return _no_reference(kernel.plain.fate, kernel.plain.reason)
+        if self._runner.is_alive and self._runner.ready_for == kernel.setting:
+            return None
+        fate, why = Fate.CRASHED, ""
+        try:
+            seconds = self.deadline * _PATIENT
+            why = str(self._runner.ask(seconds, "prepare", kernel.setting, kernel.plain))
+        except ChildLost as lost:
+            fate, why = _fate(lost), _of_run(lost)
+        if why:
+            kernel.plain = Trial(PLAIN, fate, reason=why)
+            return _no_reference(fate, why)
+        self._runner.ready_for, self._runner.holds = kernel.setting, set()
+        return None
+
+    def _turn(self, kernel: _Kernel, number: int, all_built: dict[int, Built]) -> float | None:
+        """Time one finalist; None if it is no good. A new worker loads it first."""
+        runner = self._runner
+        try:
+            if self._prepared(kernel) is not None:
+                return None
+            if number not in runner.holds:
+                if not runner.ask(self.deadline, "load", number, all_built[number]):
+                    return None
+                runner.holds.add(number)
+            return cast(float, runner.ask(self.deadline, "turn", number))
+        except ChildLost:
+            return None
+
+
+@dataclass
+class _Kernel:
+    """A task as its candidates are measured: `best` seconds so far."""
+
+    setting: Setting
+    plain: Made
+    best: float = math.inf
+
+
+class _Worker:
+    """A worker process; it starts when it is first asked, and again after it was lost.
+
+    `ready_for` is the task it is prepared for, `holds` the finalists that it has loaded.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.child: Child | None = None
+        self.ready_for: Setting | None = None
+        self.holds: set[int] = set()
+
+    @property
+    def is_alive(self) -> bool:
+        """False before it is first asked, and after it was lost."""
+        return self.child is not None and self.child.process.poll() is None
+
+    def ask(self, seconds: float, question: str, *args: object) -> object:
+        """Its answer; ChildLost if there is none in time. TuneError (MDLC1322) if none starts."""
+        if not self.is_alive:
+            self.end()
+            self.child = self._start()
+        assert self.child is not None
+        try:
+            return self.child.ask((question, args), seconds)
+        except ChildLost:
+            self.end()
+            raise
+
+    def _start(self) -> Child:
+        child = Child.start(_SERVE)
+        why = "no Python process can be started"
+        if child is not None:
+            try:
+                child.ask(("greet", ()), _START)
+                return child
+            except ChildLost as lost:
+                child.end()
+                child.close()
+                why = str(lost)
+        hint = "tuning runs candidates in processes of their own: it needs a plain Python"
+        raise TuneError(f"the {self.kind} worker: {why}", hint=hint, code="MDLC1322")
+
+    def kill(self) -> None:
+        """End the process while another thread waits for its answer: it is told so."""
+        if (child := self.child) is not None:
+            child.process.kill()
+
+    def end(self) -> None:
+        """End the process; the next question starts a new one."""
+        if self.child is not None:
+            self.child.end()
+            self.child.close()
+        self.child, self.ready_for, self.holds = None, None, set()
+
+
+def _in_threads(
+    one: Callable[[Config | None], T], configs: Sequence[Config | None], workers: Sequence[_Worker]
+) -> list[T]:
+    """`one` of each, a thread for each worker; if interrupted, the workers end at once."""
+    pool = ThreadPoolExecutor(max(1, len(workers)))
+    try:
+        return list(pool.map(one, configs))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.kill()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def setting_of(task: Task, folder: Path, seed: int, flush: bool) -> Setting:
+    """A task as the run worker needs it."""
+    types = {t.name: t.type for t in stages(task.group.outputs) if t.body is None}
+    return Setting(folder, types, tolerance(task.group), task.threads, seed, flush)
+
+
+def check_runs_here(task: Task) -> None:
+    """TuneError unless this machine runs the code of the task (MDLC1320), on fixed shapes
+    (MDLC1321)."""
+    if why := foreign(task.target):
+        hint = "tune on the machine that will run it, or with workers there (DaskMeasurer)"
+        raise TuneError(f"{task.name}: {why}", hint=hint, code="MDLC1320")
+    for t in stages(task.group.outputs):
+        if not t.type.is_static:
+            text = f"{task.name}: {t.name} is {t.type}: there is no telling how long it takes"
+            hint = "compile the model for fixed sizes: shapes={'N': 1}"
+            raise TuneError(text, hint=hint, code="MDLC1321")
+
+
+def foreign(target: Target) -> str:
+    """Why this machine does not run code for `target`; '' if it does."""
+    here = host()
+    if target.triple != here.triple:
+        return f"the code is for {target.triple}, this machine is {here.triple}"
+    if target.cpu != here.cpu:
+        return f"the code is for a {target.cpu}, this machine is a {here.cpu}"
+    wanted = {f[1:] for f in target.features.split(",") if f.startswith("+")}
+    if missing := sorted(f for f in wanted if not here.has(f)):
+        return f"the code uses {', '.join(missing)}, which this machine has not"
+    return ""
+
+
+def _no_reference(fate: Fate, why: str) -> Trial:
+    text = f"there is nothing to check results against, as the plain loops failed: {why}"
+    return Trial(PLAIN, fate, reason=text)
+
+
+def _fate(lost: ChildLost) -> Fate:
+    return Fate.TIMEOUT if lost.late else Fate.CRASHED
+
+
+def _of_run(lost: ChildLost) -> str:
+    beside = " (it used memory that is not its own)" if "SIGSEGV" in str(lost) else ""
+    return f"the run worker: {lost}{beside}"
+
+
+def _is_replaced() -> bool:
+    """True if a part of the compiler is replaced, here and now: workers would not know it."""
+    return extension.active() and any(map(extension.overridden, {*extension.known()} - _OURS))
