@@ -42,6 +42,8 @@ from minidlc.support.arguments import expect
 from minidlc.support.errors import CodegenError, MemoryLimitError, OptionError, nearest
 from minidlc.template import Template
 from minidlc.transform import Pipeline, parse_pipeline
+from minidlc.tuning.database import Database, existing
+from minidlc.tuning.lookup import Snapshot
 
 model_cache = ModelCache()
 
@@ -55,6 +57,7 @@ def compile(
     precision: str = "default",
     target: targets.Target | None = None,
     pipeline: Pipeline | str | None = None,
+    database: str | os.PathLike[str] | Database | None = None,
     max_specializations: int = 10,
     donate: Mapping[str, str] | None = None,
     max_bytes: int = 8 << 30,
@@ -68,12 +71,15 @@ def compile(
     mandatory passes and plain loops; 1 = + fold_constants, canonicalize, cse, dce; 2 = + those that
     move and recognise ops, fold_conv_bn, layout, fuse; 3 = + fast schedules. `precision`: "strict",
     "default" or "fast" (target.PRECISIONS says what each allows). `pipeline` replaces the passes: a
-    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `donate` names for
-    inputs the outputs that go over them, {"w": "w_new"}: a call writes `w_new` into the caller's
-    array of `w` and returns that; interrupted or refused, it has updated all or none. `max_bytes`
-    bounds arena and constants together, and outputs. `cache=False` neither reads nor writes code on
-    disk: by default a model that was compiled before starts without being compiled (origin.py says
-    when). MINIDLC_JOBS processes compile, one for each core unless that is set (codegen/crew.py).
+    Pipeline, or text such as "cse,dce", to which mandatory passes are added. `database`: a file of
+    tuning records (it must exist) or a Database; at level 3 kernels take the schedules that it
+    holds for this target and number of threads, `report()` says from which record. `donate` names
+    for inputs the outputs that go over them, {"w": "w_new"}: a call writes `w_new` into the
+    caller's array of `w` and returns that; interrupted or refused, it has updated all or none.
+    `max_bytes` bounds arena and constants together, and outputs. `cache=False` neither reads nor
+    writes code on disk: by default a model that was compiled before starts without being compiled
+    (origin.py says when). MINIDLC_JOBS processes compile, one for each core unless that is set
+    (codegen/crew.py).
     Raises CompileError for a model or an option that does not fit.
     """
     target = replace(_target(target), precision=_precision(precision))
@@ -81,7 +87,9 @@ def compile(
     _check_bytes(max_bytes)
     expect("compile", "cache", cache, bool)
     fast, pairs = opt_level >= 3, _donate(donate)
-    recipe = Recipe(_threads(threads), target, passes, fast, max_bytes, cache, pairs)
+    cores = _threads(threads)
+    tuned = _tuned(database, fast, target, cores)
+    recipe = Recipe(cores, target, passes, fast, max_bytes, cache, pairs, tuned)
     most = _most(max_specializations)
     origin = None if reports.wanted() else Origin.of(model, shapes, recipe)
     if origin is not None and (ready := start(origin, origin.source, recipe, {}, {})):
@@ -166,7 +174,8 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
             natives = compile_all(program, recipe)
     kernels = tuple(map(CompiledKernel, program.kernels, natives))
     reports.tell("kernels", lambda: kernels)
-    return Levels(graph, optimised, kernels, program, records, overrides)
+    has_database = recipe.tuned is not None
+    return Levels(graph, optimised, kernels, program, records, overrides, has_database)
 
 
 def lower_program(
@@ -192,6 +201,7 @@ def lower_program(
         run_loops=run_here(recipe),
         refused=refused,
         donated=donated,
+        tuned=recipe.tuned,
     )
 
 
@@ -296,6 +306,20 @@ def _target(target: targets.Target | None) -> targets.Target:
         return targets.host()
     expect("compile", "target", target, targets.Target, hint="minidlc.target.host()")
     return target
+
+
+def _tuned(
+    database: str | os.PathLike[str] | Database | None,
+    fast: bool,
+    target: targets.Target,
+    threads: int,
+) -> Snapshot | None:
+    """The records as they are now; a database is looked at, but not used, below level 3."""
+    if database is None:
+        return None
+    expect("compile", "database", database, str, os.PathLike, Database)
+    opened = database if isinstance(database, Database) else existing(database, "compile")
+    return Snapshot.of(opened, target, threads) if fast else None
 
 
 def _check_bytes(max_bytes: int) -> None:

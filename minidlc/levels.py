@@ -11,7 +11,8 @@ Written by the driver. A model that starts from the disk cache makes them only w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -132,6 +133,8 @@ class CompiledKernel:
         schedule = kind if chosen in ("", kind) else f"{kind} ({chosen})"
         if self.lowered.refused:
             schedule += f", refused {', '.join(self.lowered.refused)}"
+        if found := self.lowered.source or self.lowered.not_taken:
+            schedule += f", {found}"
         return f"{self.name}: {origin.type} = {what}, schedule {schedule}"
 
 
@@ -148,6 +151,7 @@ class Report:
     overrides: Mapping[str, int]
     specializations: tuple[str, ...] = ()  # signatures, of a model with open sizes
     control_flow: str = ""  # the steps as text, if there are branches or loops
+    tuning: str = ""  # how many kernels are tuned, if there is a database
 
     def __str__(self) -> str:
         lines = [f"{self.nodes_before} nodes → {self.nodes_after} → {len(self.kernels)} kernels"]
@@ -157,6 +161,7 @@ class Report:
             f"arena {self.memory.arena_bytes:,} bytes ({self.memory.naive_bytes:,} without reuse)"
         )
         lines += map(str, self.memory.updates)
+        lines += [self.tuning] if self.tuning else []
         if self.host_ops:
             lines.append(f"host ops: {', '.join(self.host_ops)}")
         lines += [f"override {name}: {count} calls" for name, count in self.overrides.items()]
@@ -174,6 +179,7 @@ class Levels:
     program: Program = field(repr=False)
     passes: tuple[Record, ...] = field(repr=False)
     overrides: Mapping[str, int] = field(repr=False)
+    has_database: bool = False
 
     def report(self) -> Report:
         """Summary of the compilation."""
@@ -186,7 +192,23 @@ class Levels:
             memory=self.program.plan,
             overrides=dict(self.overrides),
             control_flow=self.program.outline,
+            tuning=_tuning(self.kernels) if self.has_database else "",
         )
+
+
+def _tuning(kernels: Sequence[CompiledKernel]) -> str:
+    """'tuning records: 3 kernels tuned, 1 not …'."""
+    found = Counter(
+        "tuned"
+        if kernel.lowered.source
+        else "with a record that is refused"
+        if (other := kernel.lowered.not_taken) and other.code
+        else "best by default"
+        if other
+        else "not tuned"
+        for kernel in kernels
+    )
+    return f"tuning records: {', '.join(f'{count} {what}' for what, count in found.items())}"
 
 
 class Later:

@@ -36,6 +36,7 @@ from minidlc.support.locations import caller
 from minidlc.target import Target
 from minidlc.transform import Pipeline
 from minidlc.transform.pass_ import Pass
+from minidlc.tuning.lookup import Snapshot
 
 _BLOCK = 1 << 16
 _OUTSIDE = b"location"  # the word that tensors use which lie in another file
@@ -45,7 +46,8 @@ _OUTSIDE = b"location"  # the word that tensors use which lie in another file
 class Recipe:
     """How to compile: every option that machine code depends on. `cache`: the disk may be used.
 
-    `donate` are pairs of names: an input, and the output that goes over it.
+    `donate` are pairs of names: an input, and the output that goes over it. `tuned` holds the
+    records of a database that decide schedules.
     """
 
     threads: int
@@ -55,6 +57,7 @@ class Recipe:
     max_bytes: int
     cache: bool = True
     donate: tuple[tuple[str, str], ...] = ()
+    tuned: Snapshot | None = None
 
     @property
     def text(self) -> str | None:
@@ -62,7 +65,8 @@ class Recipe:
         passes = [_name(p) for p in self.passes.passes]
         if None in passes:
             return None
-        options = f"{self.fast} {self.max_bytes} {self.donate}"
+        records = self.tuned.fingerprint if self.tuned else ""
+        options = f"{self.fast} {self.max_bytes} {self.donate} {records}"
         return f"{self.threads} {self.target!r} {passes} {options}"
 
 

@@ -30,8 +30,20 @@ from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule, lower
 from minidlc.te.lower import cut
 
+
+@dataclass(frozen=True)
+class NotTaken:
+    """Why what was found for a kernel is not used; `code` names the fault, "" if it is none."""
+
+    reason: str
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"refused: {self.reason} [{self.code}]" if self.code else self.reason
+
+
 # What was found to be best for the stages of a kernel; None if nobody looked.
-Tuned: TypeAlias = Callable[[Expressed], Choice | None]
+Tuned: TypeAlias = Callable[[Expressed], Choice | NotTaken | None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,7 @@ class LoweredKernel:
     implementation: str = ""  # name of the one chosen for the kind
     source: str = ""  # who chose it, if not the least estimated cost
     refused: tuple[str, ...] = ()  # those before it whose loops were no good: "name: code"
+    not_taken: NotTaken | None = None  # what `tuned` had found, and could not give
 
     @property
     def loc(self) -> Loc | None:
@@ -134,12 +147,13 @@ def _lower(
     try:
         ways: list[Implementation | Choice] = [*candidates(kind, expressed.group, target)]
         known = tuned(expressed) if tuned is not None and kind != "plain" else None
-        if known is not None and not overridden(f"schedule.{kind}"):
+        not_taken = known if isinstance(known, NotTaken) else None
+        if isinstance(known, Choice) and not overridden(f"schedule.{kind}"):
             ways.insert(0, known)
         for chosen in ways[-1:] if refused else ways:
             try:
                 kernel = lower_as(chosen, expressed, kind, origin, name, target, packing)
-                return replace(kernel, refused=tuple(noted))
+                return replace(kernel, refused=tuple(noted), not_taken=not_taken)
             except CompileError as e:
                 if chosen is ways[-1] or active():
                     raise
@@ -150,7 +164,9 @@ def _lower(
 
 
 def _name(chosen: Implementation | Choice) -> str:
-    return (chosen.implementation if isinstance(chosen, Choice) else chosen).name
+    if isinstance(chosen, Choice):
+        return f"{chosen.implementation.name} of {chosen.source or 'a choice'}"
+    return chosen.name
 
 
 def lower_as(

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 
-from minidlc import __version__
 from minidlc.support.arguments import expect
-from minidlc.support.errors import OptionError, TuneError
+from minidlc.support.errors import TuneError
 from minidlc.tuning import files
-from minidlc.tuning.records import Record, llvm_version
+from minidlc.tuning.records import Record, kit_version, llvm_version
 from minidlc.tuning.trial import Fate
 from minidlc.tuning.workload import Workload
 
@@ -114,7 +113,7 @@ class Database:
     def merge(self, *others: str | os.PathLike[str] | Database) -> int:
         """Add the records of others that are not here yet; returns how many.
 
-        OptionError (MDLC1341) for a file that is not there. Records with one id are the same.
+        TuneError (MDLC1341) for a file that is not there. Records with one id are the same.
         """
         opened = [o if isinstance(o, Database) else existing(o, "merge") for o in others]
         added = 0
@@ -134,12 +133,12 @@ class Database:
         """Keep of each kernel its re-checks and the `keep` fastest trials; returns how many went.
 
         What cannot be used goes as well; records of other machines stay, each with their kernel.
-        `best` answers as before. OptionError (MDLC1348) for less than 1.
+        `best` answers as before. TuneError (MDLC1348) for less than 1.
         """
         expect("prune", "keep", keep, int)
         if keep < 1:
             text = f"prune: keep is {keep}, expected at least 1"
-            raise OptionError(text, hint="the number of trials a kernel", code="MDLC1348")
+            raise TuneError(text, hint="the number of trials a kernel", code="MDLC1348")
         gone = 0
 
         def change(old: bytes) -> bytes:
@@ -198,10 +197,10 @@ class Database:
 
 
 def existing(path: str | os.PathLike[str], who: str) -> Database:
-    """The database of a file that must be there: OptionError (MDLC1341) for a misspelt name."""
+    """The database of a file that must be there: TuneError (MDLC1341) for a misspelt name."""
     database = Database(path)
     if database.path is not None and not database.path.exists():
-        raise OptionError(
+        raise TuneError(
             f"{who}: there is no database {str(database.path)!r}",
             hint="mc.tune and `minidlc tune` make one; an empty file is one too",
             code="MDLC1341",
@@ -263,7 +262,7 @@ def _lines(data: bytes, name: str) -> Iterator[_Line]:
 def _judged(record: Record, place: str, text: bytes = b"") -> _Line:
     """The record, or why it is stale: times and traces of other versions say nothing here."""
     for what, theirs, ours in (
-        ("minidlc", record.kit, __version__),
+        ("minidlc", record.kit, kit_version()),
         ("LLVM", record.llvm, llvm_version()),
     ):
         if theirs != ours:

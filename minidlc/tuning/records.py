@@ -23,9 +23,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
-from minidlc import __version__
 from minidlc.support.errors import CompileError, TuneError
 from minidlc.support.timing import readable
 from minidlc.target import Target
@@ -73,7 +73,7 @@ class Record:
         default: Config | None = None,
         default_seconds: tuple[float, ...] = (),
     ) -> Record:
-        """The record of a trial; TuneError (MDLC1303) if the task has no such way."""
+        """The record of a trial; TuneError (MDLC1302, MDLC1303) if its point is none of the task."""
         workload = task.workload
         own = canonical_task(workload)
         types = {t.name: str(t.type) for t in stages(own.group.outputs)}
@@ -90,7 +90,7 @@ class Record:
             seed,
             default,
             default_seconds,
-            __version__,
+            kit_version(),
             llvm_version(),
         )
 
@@ -190,9 +190,9 @@ class Record:
         Nothing is scheduled, and no tensor expression read: that is done when it is used.
         """
         row = Fields(parsed(line))
-        version = row.take("record", int)
-        if version != VERSION:
-            row.refuse(f"is of version {version}, this minidlc reads {VERSION}")
+        form = row.take("record", int)
+        if form != VERSION:
+            row.refuse(f"is of version {form}, this minidlc reads {VERSION}")
         content = {name: value for name, value in row.items.items() if name not in ("record", "id")}
         if row.take("id", str) != digest_of(content):
             row.refuse("is not as it was written: its id is not that of its content")
@@ -256,10 +256,11 @@ def _trial(row: Fields) -> Trial:
 
 def _scheduled(task: Task, config: Config) -> tuple[str, str]:
     """Tensor expressions that are not the task's own ("" otherwise), and the trace as JSON."""
+    task.way(config.way)
+    task.space.check(config)
     try:
         sch = task.schedule(config)
     except CompileError:
-        task.way(config.way)  # raises if it is not there: the trial is of another kernel
         return "", ""
     made = print_te(sch.outputs)
     return "" if made == task.workload.text else made, sch.trace.to_json()
@@ -269,6 +270,12 @@ def _scheduled(task: Task, config: Config) -> tuple[str, str]:
 def canonical_task(workload: Workload) -> Task:
     """The kernel of a workload under the workload's own names: what traces of records speak of."""
     return Task(workload.group, workload.kind, workload.target, workload.threads)
+
+
+@cache
+def kit_version() -> str:
+    """The version of this package, such as '0.1.0'."""
+    return version("minidlc")
 
 
 @cache

@@ -89,9 +89,11 @@ def test_a_point_that_is_refused_has_a_record_without_a_trace() -> None:
         record.schedule()
 
 
-def test_a_way_that_is_none_of_the_kernels_has_no_record() -> None:
+def test_a_point_that_is_none_of_the_kernels_has_no_record() -> None:
     with pytest.raises(TuneError, match="MDLC1303"):
         Record.of(TASK, Trial(Config("gem"), Fate.REFUSED))
+    with pytest.raises(TuneError, match="MDLC1302"):
+        Record.of(TASK, Trial(Config.of(TASK.default.way, {"no": 1}), Fate.REFUSED))
 
 
 MODEL = """
