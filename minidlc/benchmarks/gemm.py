@@ -64,7 +64,7 @@ LADDER: dict[str, Step] = {
     "k unrolled by 2": _step(schedule_gemm, unroll=2),
     "B packed as a whole": _step(schedule_packed, unroll=2),
     "B packed strip by strip": _step(schedule_strips, unroll=2),
-    "A packed, columns in blocks": _step(schedule_blocks, unroll=2, columns=512),
+    "A packed, columns in blocks": _step(schedule_blocks, unroll=2, block=512),
     "both packed, k in blocks": _step(schedule_deep, unroll=2, depth=256),
 }
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from minidlc.schedules.conv import has_lines, one_a_cycle, row_cost, schedule_conv, schedule_pool
+from minidlc.schedules import conv
 from minidlc.schedules.conv_channels import CHANNELS
 from minidlc.schedules.conv_direct import DIRECT
 from minidlc.schedules.conv_weight import WEIGHTS
@@ -58,17 +58,15 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *GEMM,
     DEEP,
     CHANNELS,
-    Implementation("conv", "conv", _without_knobs(schedule_conv), applies=has_lines, cost=row_cost),
+    conv.ROWS,
     DIRECT,
     *WEIGHTS,
     WEIGHT_CHANNELS,
-    Implementation("conv_nchwc", "conv_nchwc", _without_knobs(schedule_conv), cost=one_a_cycle),
+    conv.CONV_NCHWC,
     DEPTHWISE,
-    Implementation(
-        "depthwise_nchwc", "depthwise_nchwc", _without_knobs(schedule_pool), cost=one_a_cycle
-    ),
+    conv.DEPTHWISE_NCHWC,
     POOL,
-    Implementation("pool", "pool", _without_knobs(schedule_pool), cost=one_a_cycle),
+    conv.POOL,
     SPREAD,
     *REDUCTION,
     *SOFTMAX,

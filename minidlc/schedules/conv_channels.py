@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from minidlc.expr.index import FloorDiv, Index, Var
 from minidlc.loop.regions import loads
-from minidlc.schedules.conv_direct import tile_knobs, tile_pixels
+from minidlc.schedules.conv_direct import tile_fits, tile_knobs, tile_pixels
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import PARALLEL_WORK
@@ -88,8 +88,13 @@ def has_blocks(group: Group, target: Target) -> bool:
 
 
 def knobs(group: Group, target: Target) -> Space:
-    """Pixels and blocks of a tile, lines of a strip."""
+    """Those of conv_direct.py."""
     return tile_knobs(group, target, _image(group))
+
+
+def allowed(group: Group, target: Target, knobs: Knobs) -> bool:
+    """As in conv_direct.py."""
+    return tile_fits(group, target, knobs, _image(group))
 
 
 def cost(group: Group, target: Target) -> float:
@@ -141,4 +146,5 @@ CHANNELS = Implementation(
     knobs=knobs,
     cost=cost,
     compute=in_flat_form,
+    allowed=allowed,
 )

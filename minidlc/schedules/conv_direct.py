@@ -19,23 +19,25 @@ is the same without taps. Treated in course chapter 04_lowering.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from minidlc.expr.index import Var
 from minidlc.loop.regions import loads
-from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.implementation import Implementation, Knobs, Space
+from minidlc.schedules.group import Group, divisors, largest_divisor, work
+from minidlc.schedules.implementation import Implementation, Knobs, Space, default_first
 from minidlc.schedules.injective import fuse_and_share
 from minidlc.schedules.pixels import (
     PIECES,
     UNROLLED,
     Image,
+    border_knob,
+    copies_at,
     flatten_pixels,
     has_pixels,
     hold_pixels,
     near_registers,
     operand_bytes,
-    share_copies,
 )
 from minidlc.schedules.tiles import PARALLEL_SUMS, accumulator, inline_around
 from minidlc.target import Target
@@ -43,6 +45,7 @@ from minidlc.te import Schedule, Tensor
 
 FEW = 4  # with fewer pieces than that a thread may go without
 MAX_PIXELS, MAX_BLOCKS = 8, 4  # each pixel of a tile has an address, in a register of its own
+LONGEST = 14  # pixels of one line share an address: there may be more
 LATENCY = 8  # multiply-adds that are under way at a time: two a cycle, four cycles each
 
 
@@ -63,10 +66,11 @@ def tile_pixels(
     """The loops of the output, and at each tile of it the sums, and what was `kept`."""
     last, anchor = group.last, group.anchor
     assert anchor is not None
-    share_copies(sch, group)
     lanes = target.lanes(anchor.dtype.bits)
     shared = work(anchor) >= PARALLEL_SUMS
-    leaf, blocks = _tile_loops(sch, last, image, knobs, lanes, shared=shared)
+    if not knobs.get("border_at_strip"):
+        copies_at(sch, group, None)
+    strip, leaf, blocks = _tile_loops(sch, last, image, knobs, lanes, shared=shared)
     sums = accumulator(sch, group)
     if sums == anchor.name:
         sch[last].unroll(blocks)
@@ -74,16 +78,18 @@ def tile_pixels(
         kept = (anchor, *kept)
     for stage in reversed(kept):
         near_registers(sch, stage, last, leaf, lanes)
-    tile = knobs["pixels"] * knobs["blocks"] * -(-image.block // lanes)
+    room = knobs["unroll"] // (knobs["pixels"] * knobs["blocks"] * -(-image.block // lanes))
     if _slides(anchor) and (knobs["lines"] == 1 or image.width % knobs["pixels"] == 0):
-        tile = UNROLLED  # pixels of a line, shared by unrolled taps, would take registers
-    hold_pixels(sch, sums, last, leaf, lanes, tile)
+        room = 1  # pixels of a line, shared by unrolled taps, would take registers
+    hold_pixels(sch, sums, last, leaf, lanes, max(1, room))
+    if knobs.get("border_at_strip"):
+        copies_at(sch, group, strip)
 
 
 def _tile_loops(
     sch: Schedule, last: Tensor, image: Image, knobs: Knobs, lanes: int, *, shared: bool
-) -> tuple[str, str]:
-    """The loops of the output in tiles; returns that over tiles and that over blocks of a tile."""
+) -> tuple[str, str, str]:
+    """The loops of the output in tiles; returns those over strips, tiles, blocks of a tile."""
     n, o, *pixel = last.axes
     stage = sch[last]
     if image.is_plain:
@@ -102,9 +108,10 @@ def _tile_loops(
     qo, qi = stage.split(q, knobs["pixels"], names=("qo", "qi"))
     stage.reorder(*outer, *inner, qo, oi, qi, lv, ll)
     stage.unroll(qi, lv).vectorize(ll)
+    strip = outer[-1]
     if shared:
-        fuse_and_share(sch, last, tuple(outer), tuple(trips), PIECES)
-    return qo, oi
+        strip = fuse_and_share(sch, last, tuple(outer), tuple(trips), PIECES)
+    return strip, qo, oi
 
 
 def _slides(anchor: Tensor) -> bool:
@@ -115,23 +122,50 @@ def _slides(anchor: Tensor) -> bool:
 
 
 def knobs(group: Group, target: Target) -> Space:
-    """Pixels and blocks of a tile, lines of a strip (0: all lines for some channels at a time)."""
+    """See `tile_knobs`."""
     return tile_knobs(group, target, Image.blocked(group.last))
 
 
 def tile_knobs(group: Group, target: Target, image: Image) -> Space:
-    """The tile of the least cost and other heights of it; the better order of loops first."""
+    """Pixels and blocks of a tile, the cheapest first; lines of a strip, the better order first.
+
+    0 lines: all, for some channels at a time. Then how many multiply-adds are in the innermost
+    loop, at most, and whether a border is made strip by strip.
+    """
     assert group.anchor is not None
     lines = _lines(group, target, image)
     vectors = -(-image.block // target.lanes(group.anchor.dtype.bits))
     tiles = tuple(_tiles(target, image, vectors))
     pixels, blocks = min(tiles, key=lambda tile: _tile_cost(image, tile, vectors, lines))
-    others = dict.fromkeys(p for p, b in tiles if b == blocks)
+    most = min(LONGEST, math.prod(image.pixels))
     return {
-        "pixels": (pixels, *(p for p in others if p != pixels)),
-        "blocks": (blocks,),
-        "lines": tuple(dict.fromkeys((lines, 0, largest_divisor(image.lines, 2)))),
+        "pixels": default_first(pixels, range(1, most + 1)),
+        "blocks": default_first(blocks, divisors(image.blocks, MAX_BLOCKS)),
+        "lines": default_first(lines, (0, *divisors(image.lines))),
+        "unroll": (UNROLLED, UNROLLED // 4, UNROLLED // 2, 2 * UNROLLED),
+        **border_knob(group, 0),
     }
+
+
+def allowed(group: Group, target: Target, knobs: Knobs) -> bool:
+    """See `tile_fits`."""
+    return tile_fits(group, target, knobs, Image.blocked(group.last))
+
+
+def tile_fits(group: Group, target: Target, knobs: Knobs, image: Image) -> bool:
+    """True if sums, weights and broadcasts fit the registers, and the sums are enough to be busy.
+
+    A tile that passes the end of a line has an address for each pixel: there are fewer of those.
+    """
+    assert group.anchor is not None
+    pixels, blocks, lines = knobs["pixels"], knobs["blocks"], knobs["lines"]
+    vectors = -(-image.block // target.lanes(group.anchor.dtype.bits))
+    sums, most = pixels * blocks * vectors, max(p * b for p, b in _tiles(target, image, vectors))
+    in_line = pixels <= MAX_PIXELS or image.width % pixels == 0
+    busy = sums >= min(LATENCY, most * vectors)
+    strips = bool(lines) or not knobs.get("border_at_strip")
+    short = sums <= knobs["unroll"]
+    return _fits(target, pixels, blocks * vectors) and in_line and busy and strips and short
 
 
 def cost(group: Group, target: Target) -> float:
@@ -141,16 +175,20 @@ def cost(group: Group, target: Target) -> float:
 
 
 def _tiles(target: Target, image: Image, vectors: int) -> Iterator[tuple[int, int]]:
-    """Every (pixels, blocks) whose sums, weights and broadcasts fit the registers.
+    """Every (pixels, blocks) whose sums, weights and broadcasts fit the registers."""
+    for blocks in range(min(MAX_BLOCKS, image.blocks), 0, -1):
+        for pixels in range(MAX_PIXELS, 0, -1):
+            fits = _fits(target, pixels, blocks * vectors) or pixels == blocks == 1
+            if image.blocks % blocks == 0 and fits:
+                yield pixels, blocks
+
+
+def _fits(target: Target, pixels: int, vectors: int) -> bool:
+    """True if the registers hold sums of so many pixels and vectors, weights and broadcasts.
 
     x86 takes one broadcast at a time from memory; others load several in one instruction, ahead.
     """
-    for blocks in range(min(MAX_BLOCKS, image.blocks), 0, -1):
-        for pixels in range(MAX_PIXELS, 0, -1):
-            held = (pixels + 1) * blocks * vectors + (1 if target.is_x86 else pixels + 2)
-            fits = held <= target.registers or pixels == blocks == 1
-            if image.blocks % blocks == 0 and fits:
-                yield pixels, blocks
+    return (pixels + 1) * vectors + (1 if target.is_x86 else pixels + 2) <= target.registers
 
 
 def _tile_cost(image: Image, tile: tuple[int, int], vectors: int, lines: int) -> float:
@@ -207,4 +245,5 @@ DIRECT = Implementation(
     knobs=knobs,
     cost=cost,
     compute=flatten_pixels,
+    allowed=allowed,
 )

@@ -29,7 +29,7 @@ from minidlc.expr.index import Cond, FloorDiv, Index, Var, atoms, simplify, subs
 from minidlc.expr.nodes import Expr, Load, Reduce, select
 from minidlc.expr.walk import map_indices, rewrite
 from minidlc.loop.regions import loads
-from minidlc.schedules.conv import one_a_cycle, schedule_pool
+from minidlc.schedules.conv import one_a_cycle, pool_knobs, schedule_pool
 from minidlc.schedules.group import Group, largest_divisor, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import fuse_and_share, keep_at
@@ -267,7 +267,7 @@ def may_reorder(group: Group, target: Target) -> bool:
 
 def _in_order(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
     """A line of taps at a time, in vectors; the sums in the order of the plain loops."""
-    schedule_pool(sch, group, target)
+    schedule_pool(sch, group, target, knobs)
 
 
 def _cost(group: Group, widest: int) -> float:
@@ -300,5 +300,7 @@ def _implementation(widest: int) -> Implementation:
 
 WEIGHTS = (
     *map(_implementation, WIDTHS),
-    Implementation("conv_weight_in_order", "conv_weight", _in_order, cost=one_a_cycle),
+    Implementation(
+        "conv_weight_in_order", "conv_weight", _in_order, knobs=pool_knobs, cost=one_a_cycle
+    ),
 )

@@ -21,13 +21,15 @@ from dataclasses import replace
 
 from minidlc.expr.index import Index, Var
 from minidlc.loop.regions import loads
-from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.implementation import Implementation, Knobs, Space
+from minidlc.schedules.group import Group, divisors, largest_divisor, work
+from minidlc.schedules.implementation import Implementation, Knobs, Space, default_first
 from minidlc.schedules.injective import fuse_and_share
 from minidlc.schedules.pixels import (
     PIECES,
+    UNROLLED,
     Image,
-    copies,
+    border_knob,
+    copies_at,
     flatten_pixels,
     has_pixels,
     hold_pixels,
@@ -39,6 +41,7 @@ from minidlc.target import Target
 from minidlc.te import Schedule
 
 MAX_PIXELS = 14
+ACROSS = 8  # pixels of a tile that passes the end of a line: an address for each
 
 
 def schedule_window(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
@@ -52,24 +55,31 @@ def schedule_window(sch: Schedule, group: Group, target: Target, knobs: Knobs) -
     strip, q = sch[last].split(q, knobs["lines"] * image.width, names=("qs", "qr"))
     qo, qi = sch[last].split(q, knobs["pixels"], names=("qo", "qi"))
     lv, ll = sch[last].split(place, lanes, names=("lv", "ll"))
-    sch[last].reorder(n, o, strip, qo, qi, lv, ll).vectorize(ll)
+    strips = image.lines // knobs["lines"]
+    outer, trips = (n, o, strip), (image.batch, image.blocks, strips)
+    if knobs["strips_outside"]:
+        outer, trips = (n, strip, o), (image.batch, strips, image.blocks)
+    sch[last].reorder(*outer, qo, qi, lv, ll).vectorize(ll)
     sch[last].unroll(qi, lv)
+    piece = outer[-1]
     if work(anchor) >= PARALLEL_SUMS:
-        trips = image.batch, image.blocks, image.lines // knobs["lines"]
-        strip = fuse_and_share(sch, last, (n, o, strip), trips, PIECES)
+        piece = fuse_and_share(sch, last, outer, trips, PIECES)
     sums = accumulator(sch, group)
     if sums != anchor.name:  # functions need registers of their own: the sums wait on the stack
         kept = (anchor, *kept)
     for stage in reversed(kept):
         near_registers(sch, stage, last, qo, lanes)
     sliding, _ = _sliding(group)
-    hold_pixels(sch, sums, last, qo, lanes, knobs["pixels"], sliding=sliding)
-    for stage in reversed(copies(sch, group)):
-        sch[stage].compute_at(last, strip)
+    room = max(1, knobs["unroll"] // knobs["pixels"])
+    hold_pixels(sch, sums, last, qo, lanes, room, sliding=sliding)
+    copies_at(sch, group, piece if knobs.get("border_at_strip", 1) else None)
 
 
 def knobs(group: Group, target: Target) -> Space:
     """Pixels of a tile; lines of a strip, whose pixels with their border stay in part of L2.
+
+    And the order of strips and channels, how many multiply-adds are in the innermost loop, whether
+    a border is made strip by strip.
 
     Pixels of one line lie side by side and share an address; a tile that passes the end of a line
     has an address for each pixel, more than the machine has registers for.
@@ -84,10 +94,25 @@ def knobs(group: Group, target: Target) -> Space:
     source, _ = operand_bytes(group.anchor)
     line = source // (image.batch * image.blocks * image.lines)
     lines = largest_divisor(image.lines, max(1, target.l2 // 8 // line))
+    pixels = in_line if in_line >= min(4, image.width) else across
+    longest = min(MAX_PIXELS, image.lines * image.width)
     return {
-        "pixels": (in_line, across) if in_line >= min(4, image.width) else (across, in_line),
-        "lines": tuple(dict.fromkeys((lines, image.lines))),
+        "pixels": default_first(pixels, range(1, longest + 1)),
+        "lines": default_first(lines, divisors(image.lines)),
+        "strips_outside": (0, 1),
+        "unroll": (UNROLLED, UNROLLED // 4, UNROLLED // 2, 2 * UNROLLED),
+        **border_knob(group, 1),
     }
+
+
+def allowed(group: Group, target: Target, knobs: Knobs) -> bool:
+    """True if sums, a row of weights and a pixel fit the registers, and pixels share addresses."""
+    assert group.anchor is not None
+    image = Image.blocked(group.last)
+    vectors = -(-image.block // target.lanes(group.anchor.dtype.bits))
+    pixels, (_, taps) = knobs["pixels"], _sliding(group)
+    fits = pixels * vectors + taps + 1 <= target.registers or pixels == 1
+    return fits and (pixels <= ACROSS or image.width % pixels == 0)
 
 
 def _sliding(group: Group) -> tuple[str, int]:
@@ -126,6 +151,7 @@ DEPTHWISE = Implementation(
     knobs=knobs,
     cost=cost,
     compute=flatten_pixels,
+    allowed=allowed,
 )
 
 POOL = replace(DEPTHWISE, name="pool_blocked", kind="pool")

@@ -33,6 +33,14 @@ import math
 from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Implementation, Knobs, Space, always
 from minidlc.schedules.product import Product
+from minidlc.schedules.product_knobs import (
+    few_steps,
+    has_enough_columns,
+    order_knob,
+    pack_knob,
+    tile_fits,
+    tile_knobs,
+)
 from minidlc.schedules.tiled import Tiled
 from minidlc.schedules.tiles import is_shared
 from minidlc.target import Target
@@ -43,30 +51,37 @@ LARGE = 6  # second caches: both operands are larger than that where `gemm_block
 # the second cache. Fitted to times on a Zen 3, eight lanes: of 64 x 64 x 64 to 512 x 4096 x 256 the
 # implementation of the least cost took no more than a twentieth longer than the fastest.
 UNPACKED, COPIED, FAR = 1 / 40, 1 / 8, 1 / 32
-COLUMNS = (512, 256, 1024)
+BLOCK = (512, 256, 1024, 2048)  # columns
 
 
 def schedule_gemm(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
     """Tiles of the result, straight from memory."""
-    product = Product.of(group, target)
+    product = Product.of(group, target).with_tile(knobs)
     tiled = Tiled(sch, product, knobs)
-    inner = ("jo", "io") if tiled.is_enough(*product.batch, "jo") else ("io", "jo")
+    outside = knobs.get("columns_outside", has_enough_columns(product))
+    inner = ("jo", "io") if outside else ("io", "jo")
     tiled.loops(*product.batch, *inner)
     tiled.share(inner[1])
     tiled.hold()
 
 
 def schedule_packed(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
-    """Rows of tiles; for each, all of the packed right operand, from the second cache."""
-    product = Product.of(group, target)
+    """Rows of tiles; for each, all of the packed right operand, from the second cache.
+
+    With columns outside, for each strip of the right operand all rows.
+    """
+    product = Product.of(group, target).with_tile(knobs)
     tiled = Tiled(sch, product, knobs)
     right, left = tiled.pack_right(), tiled.pack_left()
     own, common = tiled.batches()
-    tiled.loops(*own, *common, "io", "jo")
+    outside, inside = ("jo", "io") if knobs.get("columns_outside") else ("io", "jo")
+    tiled.loops(*own, *common, outside, inside)
     if own and not product.right_is_constant and tiled.is_enough(*own):
         at, row = tiled.share(own[-1]), "io"
     else:
-        at, row = None, tiled.share("jo" if left is None else "io")
+        at, row = None, tiled.share(inside if left is None else outside)
+    if outside == "jo":  # each strip reads all of the left operand
+        row = at
     tiled.hold()
     tiled.copy_right(right, at)
     tiled.copy_left(left, row)
@@ -74,7 +89,7 @@ def schedule_packed(sch: Schedule, group: Group, target: Target, knobs: Knobs) -
 
 def schedule_strips(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
     """Columns of tiles; the strip of the right operand is packed just before it is used."""
-    product = Product.of(group, target)
+    product = Product.of(group, target).with_tile(knobs)
     tiled = Tiled(sch, product, knobs)
     right, left = tiled.pack_right(), tiled.pack_left()
     own, common = tiled.batches()
@@ -92,7 +107,7 @@ def schedule_strips(sch: Schedule, group: Group, target: Target, knobs: Knobs) -
 
 def schedule_blocks(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
     """Blocks of columns that the last cache holds; in each, strips of rows; both packed."""
-    product = Product.of(group, target)
+    product = Product.of(group, target).with_tile(knobs)
     tiled = Tiled(sch, product, knobs)
     right, left = tiled.pack_right(), tiled.pack_left(always=True)
     tiled.loops("jc", "io", "jr")
@@ -141,7 +156,7 @@ def packed_cost(group: Group, target: Target) -> float:
 def blocks_cost(group: Group, target: Target) -> float:
     """The tiles and the copies; the left operand is copied for each block of columns."""
     product = Product.of(group, target)
-    blocks = -(-product.columns // COLUMNS[0])
+    blocks = -(-product.columns // BLOCK[0])
     again = product.row_tiles * product.right_bytes * FAR if product.is_deep else 0
     return product.cycles + again + copied(product) + blocks * product.left_bytes * COPIED
 
@@ -168,29 +183,36 @@ def copied(product: Product) -> float:
     return math.prod(times) * product.right_bytes * COPIED * slow
 
 
-def unrolled(group: Group, target: Target) -> Space:
-    """How many steps of k are unrolled: a large tile hides the counting by itself."""
-    tile = Product.of(group, target).tile
-    return {"unroll": (2, 4, 1) if tile.rows * tile.vectors <= 16 else (1, 2)}
+def unpacked_knobs(group: Group, target: Target) -> Space:
+    """The tile, unrolling, and the order of the loops."""
+    product = Product.of(group, target)
+    order = order_knob(has_enough_columns(product))
+    return {**tile_knobs(product, few_steps(product)), **order}
 
 
-def blocked(group: Group, target: Target) -> Space:
-    """Unrolling, and the columns of a block."""
-    return {**unrolled(group, target), "columns": COLUMNS}
+def packed_knobs(group: Group, target: Target) -> Space:
+    """The tile, unrolling, whether the left operand is packed, and the order of the loops."""
+    return {**strip_knobs(group, target), **order_knob(False)}
 
 
-GEMM = (
-    Implementation("gemm", "matmul", schedule_gemm, always, unrolled, unpacked_cost),
-    Implementation(
-        "gemm_packed", "matmul", schedule_packed, has_small_right, unrolled, packed_cost
-    ),
-    Implementation("gemm_strips", "matmul", schedule_strips, has_right, unrolled, packed_cost),
-    Implementation(
-        "gemm_blocks",
-        "matmul",
-        schedule_blocks,
-        has_large_operands,
-        knobs=blocked,
-        cost=blocks_cost,
-    ),
+def strip_knobs(group: Group, target: Target) -> Space:
+    """The tile, unrolling, and whether the left operand is packed."""
+    product = Product.of(group, target)
+    return {**tile_knobs(product, few_steps(product)), **pack_knob(product)}
+
+
+def block_knobs(group: Group, target: Target) -> Space:
+    """The tile, unrolling, and the columns of a block."""
+    product = Product.of(group, target)
+    return {**tile_knobs(product, few_steps(product)), "block": BLOCK}
+
+
+GEMM = tuple(
+    Implementation(name, "matmul", schedule, applies, knobs, cost, allowed=tile_fits)
+    for name, schedule, applies, knobs, cost in (
+        ("gemm", schedule_gemm, always, unpacked_knobs, unpacked_cost),
+        ("gemm_packed", schedule_packed, has_small_right, packed_knobs, packed_cost),
+        ("gemm_strips", schedule_strips, has_right, strip_knobs, packed_cost),
+        ("gemm_blocks", schedule_blocks, has_large_operands, block_knobs, blocks_cost),
+    )
 )

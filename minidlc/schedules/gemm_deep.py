@@ -15,11 +15,12 @@ Treated in course chapter 04_lowering.
 
 from __future__ import annotations
 
-from minidlc.schedules.gemm import COPIED, FAR, copied, unrolled
+from minidlc.schedules.gemm import COPIED, FAR, copied
 from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import inline_pointwise, stream, vectorize_rows
 from minidlc.schedules.product import Product
+from minidlc.schedules.product_knobs import few_steps, tile_fits, tile_knobs
 from minidlc.schedules.tiled import WIDE
 from minidlc.schedules.tiles import is_shared, unroll_tile
 from minidlc.target import Target
@@ -31,13 +32,13 @@ DEPTH = (1024, 512, 2048)  # terms of a block
 
 def schedule_deep(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
     """Blocks of k outermost; in each, strips of columns, packed, for all rows."""
-    product = Product.of(group, target)
+    product = Product.of(group, target).with_tile(knobs)
     anchor, tile = product.anchor, product.tile
     _separate(sch, group, target)
     total = sch[anchor]
     total.split(anchor.reduce_axes[0][0], knobs["depth"], names=("ko", "ki"))
     partial = total.rfactor("ko", position="first")
-    right, left = _pack(product, partial)
+    right, left = _pack(product, partial, knobs.get("pack_left", is_wide(product)))
     total.split(anchor.axes[-1], tile.columns, names=("jo", "ji"))
     total.split("ji", tile.lanes, names=("jv", "jl"))
     total.split(anchor.axes[-2], tile.rows, names=("io", "ii"))
@@ -74,8 +75,10 @@ def _separate(sch: Schedule, group: Group, target: Target) -> None:
         stream(sch, group.last, target)
 
 
-def _pack(product: Product, partial: StageHandle) -> tuple[StageHandle, StageHandle | None]:
-    """Copies of the operands in strips of the tile; of the left one only if it is used often."""
+def _pack(
+    product: Product, partial: StageHandle, both: int
+) -> tuple[StageHandle, StageHandle | None]:
+    """Copies of the operands in strips of the tile, or of the right one only."""
     tile, sides = product.tile, (product.right, product.left)
     assert sides[0] is not None
     assert sides[1] is not None
@@ -85,7 +88,7 @@ def _pack(product: Product, partial: StageHandle) -> tuple[StageHandle, StageHan
     right.reorder(*rest, strip, vector, lane)
     right.unroll(vector)
     right.vectorize(lane)
-    if product.column_tiles < WIDE:
+    if not both:
         return right, None
     left = partial.cache_read(sides[1].name, {sides[1].across: tile.rows})
     left.unroll(left.loops[-1])
@@ -106,13 +109,23 @@ def deep_cost(group: Group, target: Target) -> float:
     product = Product.of(group, target)
     blocks = -(-product.depth // DEPTH[0])
     again = 2 * blocks * product.rows * product.columns * product.anchor.dtype.itemsize
-    left = product.left_bytes * COPIED if product.column_tiles >= WIDE else 0
+    left = product.left_bytes * COPIED if is_wide(product) else 0
     return product.cycles + copied(product) + left + again * FAR
 
 
-def blocked(group: Group, target: Target) -> Space:
-    """Unrolling, and the terms of a block."""
-    return {**unrolled(group, target), "depth": DEPTH}
+def is_wide(product: Product) -> bool:
+    """True if a strip of the left operand is used for so many columns that a copy pays."""
+    return product.column_tiles >= WIDE
 
 
-DEEP = Implementation("gemm_deep", "matmul", schedule_deep, is_deep, blocked, deep_cost)
+def deep_knobs(group: Group, target: Target) -> Space:
+    """The tile, unrolling, the terms of a block, and whether the left operand is packed."""
+    product = Product.of(group, target)
+    packed = int(is_wide(product))
+    tile = tile_knobs(product, few_steps(product))
+    return {**tile, "depth": DEPTH, "pack_left": (packed, 1 - packed)}
+
+
+DEEP = Implementation(
+    "gemm_deep", "matmul", schedule_deep, is_deep, deep_knobs, deep_cost, allowed=tile_fits
+)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.product import Product
+from minidlc.schedules.product_knobs import tile_fits, tile_knobs
 from minidlc.schedules.rows import schedule_rows
 from minidlc.schedules.tiled import Tiled
 from minidlc.target import Target
@@ -27,7 +28,7 @@ from minidlc.te import Schedule
 
 def schedule_gemv(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
     """Blocks of columns, each as many vectors as registers allow."""
-    product = Product.of(group, target)
+    product = Product.of(group, target).with_tile(knobs)
     tiled = Tiled(sch, product, knobs)
     packed = tiled.pack_right() if product.right_is_constant else None
     own, common = tiled.batches()
@@ -68,12 +69,14 @@ def dots_cost(group: Group, target: Target) -> float:
     return work(product.anchor) / product.tile.lanes
 
 
-def unrolled(group: Group, target: Target) -> Space:
-    """How many steps of k are unrolled."""
-    return {"unroll": (4, 2, 1)}
+def gemv_knobs(group: Group, target: Target) -> Space:
+    """Columns that are summed side by side, and how many steps of k are unrolled."""
+    return tile_knobs(Product.of(group, target), (4, 2, 1))
 
 
 GEMV = (
-    Implementation("gemv", "matmul", schedule_gemv, is_one_row, unrolled, gemv_cost),
+    Implementation(
+        "gemv", "matmul", schedule_gemv, is_one_row, gemv_knobs, gemv_cost, allowed=tile_fits
+    ),
     Implementation("gemv_dots", "matmul", schedule_dots, runs_along_rows, cost=dots_cost),
 )

@@ -62,6 +62,12 @@ def work(tensor: Tensor) -> int:
     return math.prod(tensor.shape) * math.prod(extent for _, extent in tensor.reduce_axes)
 
 
+def divisors(n: int, at_most: int | None = None) -> list[int]:
+    """The divisors of n that are not above `at_most`, in order (none for n = 0)."""
+    most = n if at_most is None else min(n, at_most)
+    return [d for d in range(1, most + 1) if n % d == 0]
+
+
 def largest_divisor(n: int, at_most: int) -> int:
     """The largest divisor of n that is not above `at_most` (1 for n = 0)."""
     return next((d for d in range(min(n, at_most), 0, -1) if n % d == 0), 1)

@@ -39,6 +39,11 @@ def any_knobs(group: Group, target: Target, knobs: Knobs) -> bool:
     return True
 
 
+def default_first(default: int, others: Iterable[int]) -> tuple[int, ...]:
+    """Candidates of a knob: what is taken where nothing was tuned, then the others, each once."""
+    return tuple(dict.fromkeys((default, *others)))
+
+
 def free(group: Group, target: Target) -> float:
     """No estimate: taken if it is the only one that applies, or the first of such."""
     return 0.0

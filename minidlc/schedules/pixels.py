@@ -25,13 +25,15 @@ from minidlc.expr.nodes import Expr, Load
 from minidlc.expr.walk import map_indices, rewrite
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, largest_divisor, work
+from minidlc.schedules.implementation import Space
 from minidlc.schedules.injective import PARALLEL_WORK, fuse_and_share
+from minidlc.schedules.tiles import has_border
 from minidlc.support.names import Names
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor
 
 RANK = 5  # n, block of channels, h, w, place in the block
-UNROLLED = 128  # multiply-adds in the innermost loop, at most
+UNROLLED = 128  # multiply-adds in the innermost loop, at most, if nothing else is asked for
 PIECES = 16  # of a parallel loop: enough for each thread to get several
 
 
@@ -220,6 +222,22 @@ def share_copies(sch: Schedule, group: Group) -> None:
             fuse_and_share(sch, stage, stage.axes[:2], stage.shape[:2], PIECES)
 
 
+def copies_at(sch: Schedule, group: Group, strip: str | None) -> None:
+    """Make copies with a border strip by strip, in the cache for their readers, or before all."""
+    if strip is None:
+        share_copies(sch, group)
+        return
+    for stage in reversed(copies(sch, group)):
+        sch[stage].compute_at(group.last, strip)
+
+
+def border_knob(group: Group, default: int) -> Space:
+    """Whether what has a border is made strip by strip, if there is any."""
+    if any(has_border(t) for t in group.before_anchor() if not t.reduce_axes):
+        return {"border_at_strip": (default, 1 - default)}
+    return {}
+
+
 def near_registers(sch: Schedule, stage: Tensor, last: Tensor, leaf: str, lanes: int) -> None:
     """Compute a stage that reads sums in registers at a tile of `last`, into the stack."""
     *rest, place = stage.axes
@@ -234,14 +252,14 @@ def hold_pixels(
     last: Tensor,
     leaf: str,
     lanes: int,
-    tile: int,
+    room: int,
     *,
     sliding: str | None = None,
 ) -> None:
-    """Compute the sums of a tile of `last` in registers; `tile` multiply-adds a step of the sum.
+    """Compute the sums of a tile of `last` in registers, `room` steps of the sum unrolled, at most.
 
     Reductions are outside in the order they are written; they are unrolled from the innermost as
-    far as the loop stays small. Channels run inside pixels: a broadcast is used up before the next
+    far as there is room. Channels run inside pixels: a broadcast is used up before the next
     is loaded. So does the reduction `sliding`: a pixel read is used up by the windows over it.
     """
     stage = sch[sums]
@@ -249,7 +267,7 @@ def hold_pixels(
     loops = sch.state.stage(sums)
     n, o, q, place = loops.axes
     vector, lane = stage.split(place, lanes, names=(f"{place}v", f"{place}l"))
-    serial, unrolled, room = list[str](), list[str](), max(1, UNROLLED // tile)
+    serial, unrolled = list[str](), list[str]()
     for name, extent in reversed(loops.reduce_axes):
         times = 1 if serial else largest_divisor(extent, room)
         inner = name

@@ -2,7 +2,7 @@
 
     p = Product.of(group, target)
     p.rows, p.columns, p.depth                      # 128, 768, 3072
-    p.tile                                          # Tile(rows=6, vectors=2, lanes=8)
+    p.tile                                          # Tile(rows=6, columns=16, lanes=8)
     p.right, p.right_is_constant                    # Operand("w", row=None, column=1), True
 
 Reads a Group and a Target. The operands are found in the anchor's body: the left one is what is
@@ -13,7 +13,8 @@ Treated in course chapter 04_lowering.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from minidlc.expr.index import Index, Var
@@ -27,16 +28,21 @@ from minidlc.te import Tensor
 
 @dataclass(frozen=True)
 class Tile:
-    """The sums that stay in registers: `rows` x `vectors` vectors of `lanes` elements."""
+    """The sums that stay in registers: `rows` x `columns` elements, vectors of `lanes`."""
 
     rows: int
-    vectors: int
+    columns: int
     lanes: int
 
     @property
-    def columns(self) -> int:
-        """Elements in a row of the tile."""
-        return self.vectors * self.lanes
+    def vectors(self) -> int:
+        """Vectors in a row of the tile."""
+        return self.columns // self.lanes
+
+    @property
+    def sums(self) -> int:
+        """Vectors of the tile."""
+        return self.rows * self.vectors
 
 
 @dataclass(frozen=True)
@@ -74,12 +80,16 @@ class Product:
         assert anchor is not None
         lanes = target.lanes(computing_bits(group))
         rows = last.shape[-2] if len(last.axes) > 1 else 1
-        registers = target.registers - (3 if target.is_arm else 0)  # loads of the left operand
-        height, vectors = register_tile(rows, last.shape[-1], lanes, registers)
-        tile = Tile(height, vectors, lanes)
+        height, vectors = register_tile(rows, last.shape[-1], lanes, tile_registers(target))
+        tile = Tile(height, vectors * lanes, lanes)
         row, column = ("", *anchor.axes)[-2:]
         left = _operand(anchor, row, column) if row else None
         return Product(group, anchor, target, tile, left, _operand(anchor, column, row))
+
+    def with_tile(self, knobs: Mapping[str, int]) -> Product:
+        """The same in tiles of as many `rows` and `columns` as the knobs say, if they do."""
+        rows, columns = knobs.get("rows", self.tile.rows), knobs.get("columns", self.tile.columns)
+        return replace(self, tile=Tile(rows, columns, self.tile.lanes))
 
     @cached_property
     def batch(self) -> tuple[str, ...]:
@@ -151,7 +161,7 @@ class Product:
     @property
     def cycles(self) -> int:
         """Cycles of the multiply-adds of one product: two a cycle, each four cycles long."""
-        step = max(self.tile.rows * self.tile.vectors // 2, 4)
+        step = max(self.tile.sums // 2, 4)
         return self.row_tiles * self.column_tiles * self.depth * step
 
     @property
@@ -163,6 +173,11 @@ class Product:
     def column_tiles(self) -> int:
         """Tiles from left to right."""
         return -(-self.columns // self.tile.columns)
+
+
+def tile_registers(target: Target) -> int:
+    """Vector registers for a tile and its operands."""
+    return target.registers - (3 if target.is_arm else 0)  # loads of the left operand
 
 
 def _operand(anchor: Tensor, own: str, other: str) -> Operand | None:

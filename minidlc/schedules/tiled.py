@@ -57,20 +57,10 @@ class Tiled:
         return self._pack(right, self.product.tile.columns)
 
     def pack_left(self, *, always: bool = False) -> str | None:
-        """Read the left operand from a copy in strips as high as the tile, if that pays.
-
-        It is read by broadcasts, at any distance, unless the rows of a tile push each other out of
-        the first cache, or the whole comes from beyond the second for every column of tiles.
-        """
-        product, target = self.product, self.product.target
-        if product.left is None or not (always or product.column_tiles >= WIDE):
-            return None
-        row = product.depth * product.anchor.dtype.itemsize
-        ways = target.l1 // PAGE
-        collide = row % PAGE == 0 and product.tile.rows + 2 > ways
-        if not (always or collide or product.left_bytes > target.l2 // 2):
-            return None
-        return self._pack(product.left, product.tile.rows)
+        """Read the left operand from a copy in strips as high as the tile, if that pays."""
+        left = self.product.left
+        pays = always or self.knobs.get("pack_left", reads_left_far(self.product))
+        return self._pack(left, self.product.tile.rows) if left is not None and pays else None
 
     def _pack(self, operand: Operand, size: int) -> str:
         return self.sch[self.sums].cache_read(operand.name, {operand.across: size}).name
@@ -95,7 +85,7 @@ class Tiled:
             stage.split(product.row, tile.rows, names=("io", "ii"))
             inner.insert(0, "ii")
         if "jc" in outer:
-            stage.split("jo", max(1, self.knobs["columns"] // tile.columns), names=("jc", "jr"))
+            stage.split("jo", max(1, self.knobs["block"] // tile.columns), names=("jc", "jr"))
         self.outer = tuple(axis for axis in outer if axis != "io" or product.row is not None)
         stage.reorder(*self.outer, *inner)
         if self.in_registers:  # their positions must be numbers
@@ -167,3 +157,17 @@ class Tiled:
         unrolled, steps = anchor.axes[-2:-1], self.knobs.get("unroll", 1)
         lanes = product.tile.lanes
         hold_in_registers(self.sch, self.group, self.sums, leaf, unrolled, lanes, steps=steps)
+
+
+def reads_left_far(product: Product) -> bool:
+    """True if a copy of the left operand pays.
+
+    It is read by broadcasts, at any distance, unless the rows of a tile push each other out of
+    the first cache, or the whole comes from beyond the second for every column of tiles.
+    """
+    if product.left is None or product.column_tiles < WIDE:
+        return False
+    row = product.depth * product.anchor.dtype.itemsize
+    ways = product.target.l1 // PAGE
+    collide = row % PAGE == 0 and product.tile.rows + 2 > ways
+    return collide or product.left_bytes > product.target.l2 // 2

@@ -14,6 +14,8 @@ Treated in course chapter 04_lowering.
 
 from __future__ import annotations
 
+from functools import cache
+
 from minidlc.expr.index import Cond
 from minidlc.expr.nodes import Call, Select
 from minidlc.expr.walk import walk
@@ -34,7 +36,7 @@ def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, 
     for each element (docs/schedule_pitfalls.md, 17).
     """
     pointwise = [t for t in group.intermediate() if t is not group.anchor and not t.reduce_axes]
-    padded = [t for t in pointwise if _has_border(t)]
+    padded = [t for t in pointwise if has_border(t)]
     kept = inline_pointwise(sch, [t for t in pointwise if t not in padded])
     before = (*padded, *(t for t in kept if t in group.before_anchor()))
     for stage in before:
@@ -43,7 +45,8 @@ def inline_around(sch: Schedule, group: Group, target: Target) -> tuple[Tensor, 
     return tuple(t for t in group.stages() if t in beside or (t in kept and t not in before))
 
 
-def _has_border(stage: Tensor) -> bool:
+def has_border(stage: Tensor) -> bool:
+    """True if a stage tests where an element lies: a copy with a border."""
     assert stage.body is not None
     return any(isinstance(e, Select) and isinstance(e.cond, Cond) for e in walk(stage.body))
 
@@ -120,6 +123,7 @@ def unroll_tile(
     sch[stage].vectorize(lane)
 
 
+@cache
 def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
     """(rows, vectors) of the accumulator tile for a rows x columns result.
 
