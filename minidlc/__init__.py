@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from minidlc.train.step import compile_train_step as compile_train_step
     from minidlc.transform import Pipeline as Pipeline
     from minidlc.transform import remat as remat
+    from minidlc.tuned import tune as tune
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,7 @@ _HOME = {
     "Pipeline": "minidlc.transform",
     "remat": "minidlc.transform",
     "session": "minidlc.sessions",
+    "tune": "minidlc.tuned",
     "CompileError": "minidlc.support.errors",
     "use": "minidlc.overrides",
     "DType": "minidlc.expr.types",

@@ -89,6 +89,8 @@ def compile(
     fast, pairs = opt_level >= 3, _donate(donate)
     cores = _threads(threads)
     tuned = _tuned(database, fast, target, cores)
+    if tuned is not None and pipeline is not None:
+        tuned = tuned.without_layouts
     recipe = Recipe(cores, target, passes, fast, max_bytes, cache, pairs, tuned)
     most = _most(max_specializations)
     origin = None if reports.wanted() else Origin.of(model, shapes, recipe)
@@ -159,7 +161,8 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
         _check_outputs(graph, recipe.max_bytes)
         donated = donated_by_number(graph, dict(recipe.donate))
         # graph IR → graph IR: fold, simplify, fuse
-        optimised, records = recipe.passes.run(graph)
+        passes = recipe.tuned.passes(recipe.passes, graph) if recipe.tuned else recipe.passes
+        optimised, records = passes.run(graph)
 
         # graph IR → tensor expressions → schedules → loop IR, and the memory plan
         program = lower_program(optimised, recipe, donated)

@@ -10,9 +10,9 @@ measurer, elsewhere, where a crash does no harm. Treated in course chapter 06_au
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,15 @@ class Measures(Protocol):
     """What compiles and runs points: tuning/measure."""
 
     def measure(self, task: Task, configs: Sequence[Config]) -> list[Trial]:
+        """A trial for each point, in order."""
+        ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A measurer that does not keep a trial to itself until the others have ended."""
+
+    def trials(self, task: Task, configs: Sequence[Config]) -> Iterator[Trial]:
         """A trial for each point, in order."""
         ...
 
@@ -62,10 +71,14 @@ class KernelProblem:
 
     def measure(self, configs: Sequence[Config]) -> list[Trial]:
         """The trials of the measurer, with the objectives beside time in `figures`."""
-        trials = self.measurer.measure(self.task, configs)
-        return [
-            replace(t, figures={**self._lowered(t.config).figures, **t.figures}) for t in trials
-        ]
+        return list(self.measured(configs))
+
+    def measured(self, configs: Sequence[Config]) -> Iterator[Trial]:
+        """As `measure`, each trial as soon as it has ended, where the measurer tells."""
+        measurer = self.measurer
+        ask = measurer.trials if isinstance(measurer, Streams) else measurer.measure
+        for t in ask(self.task, configs) if configs else ():
+            yield replace(t, figures={**self._lowered(t.config).figures, **t.figures})
 
     def _lowered(self, config: Config) -> _Seen:
         if config not in self._seen:

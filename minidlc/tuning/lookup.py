@@ -14,16 +14,19 @@ chapter 06_autotune.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias
 
 from minidlc.codegen.cache import digest
+from minidlc.graph import Graph
 from minidlc.lower.express import Expressed
 from minidlc.lower.kernels import NotTaken
 from minidlc.schedules import Choice
 from minidlc.support.errors import CompileError, TuneError
 from minidlc.target import Target
+from minidlc.transform import Pipeline
+from minidlc.tuning import layouts
 from minidlc.tuning.database import Database, best_of
 from minidlc.tuning.records import Record, canonical_task
 from minidlc.tuning.task import Task
@@ -68,6 +71,17 @@ class Snapshot:
     def best(self, workload: Workload) -> Record | None:
         """The record to use of a workload, if there is one."""
         return self.records.get(workload.key)
+
+    @property
+    def without_layouts(self) -> Snapshot:
+        """The same for a caller who decides himself which passes a model goes through."""
+        kernels = {key: r for key, r in self.records.items() if r.workload.kind != layouts.KIND}
+        return replace(self, records=kernels)
+
+    def passes(self, passes: Pipeline, graph: Graph) -> Pipeline:
+        """The pipeline with the layout of images that is known to be fastest for this graph."""
+        work = layouts.model_workload(graph, self.target, self.threads)
+        return layouts.chosen(passes, self.best(work), self.target)
 
     def __call__(self, expressed: Expressed) -> Choice | NotTaken | None:
         """What the compiler is to take for a kernel; None if no record is of it."""

@@ -36,8 +36,8 @@ class Problem(Protocol):
         """f64[n, len(FEATURES)]: what a cost model sees; a row of NaN for a point with no loops."""
         ...
 
-    def measure(self, configs: Sequence[Config]) -> list[Trial]:
-        """A trial for each point, in order."""
+    def measure(self, configs: Sequence[Config]) -> Iterable[Trial]:
+        """A trial for each point, in order; an iterator gives each as soon as it has ended."""
         ...
 
 

@@ -26,7 +26,8 @@ class TaskResult:
     """The trials of a task in order, and seconds of default and best, round by round.
 
     `count` says how many kernels of the model are of this task. Where nothing was found to be
-    better, `best` is the task's default and the two series are one.
+    better, `best` is the task's default and the two series are one. `is_checked` is False where
+    there was no time to measure the two in turns: the series are the default's of the search.
     """
 
     task: Task
@@ -35,6 +36,7 @@ class TaskResult:
     default_seconds: tuple[float, ...]
     best_seconds: tuple[float, ...]
     count: int = 1
+    is_checked: bool = True
 
     @property
     def is_better(self) -> bool:

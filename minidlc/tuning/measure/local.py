@@ -66,24 +66,13 @@ class LocalMeasurer:
         *,
         flush: bool = False,
     ) -> None:
-        if jobs is not None:
-            expect("LocalMeasurer", "jobs", jobs, int)
-        expect("LocalMeasurer", "deadline", deadline, int, float)
-        expect("LocalMeasurer", "repeats", repeats, int)
-        expect("LocalMeasurer", "seed", seed, int)
-        for name, value, least in (("jobs", jobs, 1), ("repeats", repeats, 5), ("seed", seed, 0)):
-            if value is not None and value < least:
-                text = f"LocalMeasurer: {name} is {value}, expected at least {least}"
-                raise OptionError(text, code="MDLC1324")
-        if not 0 < deadline < math.inf:
-            text = f"LocalMeasurer: deadline is {deadline}, expected a number of seconds above 0"
-            raise OptionError(text, code="MDLC1324")
+        check_options("LocalMeasurer", jobs, deadline, repeats, seed)
         self.jobs = cores() if jobs is None else jobs
         self.deadline, self.repeats, self.seed, self.flush = deadline, repeats, seed, flush
         self._builders: list[_Worker] = []
         self._runner = _Worker("run")
         self._kernels: dict[str, _Kernel] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="minidlc-tuning-"))
+        self._folder: Path | None = None  # of what the plain loops gave
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +91,9 @@ class LocalMeasurer:
             worker.end()
         self._builders.clear()
         self._kernels.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def measure(self, task: Task, configs: Sequence[Config]) -> list[Trial]:
         """A trial for each point, in order.
@@ -130,6 +121,7 @@ class LocalMeasurer:
         made = self._built(task, expect_each("recheck", "configs", configs, Config))
         sound = {n: m for n, m in enumerate(made) if isinstance(m, Built)}
         times: dict[int, list[float]] = {n: [] for n in sound}
+        self._runner.ready_for = None  # it forgets the finalists of an earlier call
         for _ in range(rounds):
             for number in [n for n in sound if n in times]:
                 seconds = self._turn(kernel, number, {n: sound[n] for n in times})
@@ -140,11 +132,13 @@ class LocalMeasurer:
         return [tuple(times.get(n, ())) for n in range(len(made))]
 
     def _kernel(self, task: Task) -> _Kernel:
-        """What is known of a task; it is set up when it is first met, and if the folder is gone."""
+        """What is known of a task; it is set up when it is first met."""
         key = task.workload.key
         if key not in self._kernels:
+            check_shapes(task)
             check_runs_here(task)
-            self._folder.mkdir(exist_ok=True)
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="minidlc-tuning-"))
             folder = self._folder / key
             folder.mkdir(exist_ok=True)
             (plain,) = self._made(task, [None])
@@ -218,6 +212,7 @@ class LocalMeasurer:
                 return None
             if number not in runner.holds:
                 if not runner.ask(self.deadline, "load", number, all_built[number]):
+                    runner.end()
                     return None
                 runner.holds.add(number)
             return cast(float, runner.ask(self.deadline, "turn", number))
@@ -306,6 +301,24 @@ def _in_threads(
         pool.shutdown()
 
 
+def check_options(
+    who: str, jobs: int | None, deadline: float, repeats: int, seed: int
+) -> None:
+    """OptionError (MDLC1001, MDLC1324) for arguments that no measurer can have."""
+    if jobs is not None:
+        expect(who, "jobs", jobs, int)
+    expect(who, "deadline", deadline, int, float)
+    expect(who, "repeats", repeats, int)
+    expect(who, "seed", seed, int)
+    for name, value, least in (("jobs", jobs, 1), ("repeats", repeats, 5), ("seed", seed, 0)):
+        if value is not None and value < least:
+            text = f"{who}: {name} is {value}, expected at least {least}"
+            raise OptionError(text, code="MDLC1324")
+    if not 0 < deadline < math.inf:
+        text = f"{who}: deadline is {deadline}, expected a number of seconds above 0"
+        raise OptionError(text, code="MDLC1324")
+
+
 def setting_of(task: Task, folder: Path, seed: int, flush: bool) -> Setting:
     """A task as the run worker needs it."""
     types = {t.name: t.type for t in stages(task.group.outputs) if t.body is None}
@@ -313,11 +326,14 @@ def setting_of(task: Task, folder: Path, seed: int, flush: bool) -> Setting:
 
 
 def check_runs_here(task: Task) -> None:
-    """TuneError unless this machine runs the code of the task (MDLC1320), on fixed shapes
-    (MDLC1321)."""
+    """TuneError (MDLC1320) unless this machine runs the code of the task."""
     if why := foreign(task.target):
         hint = "tune on the machine that will run it, or with workers there (DaskMeasurer)"
         raise TuneError(f"{task.name}: {why}", hint=hint, code="MDLC1320")
+
+
+def check_shapes(task: Task) -> None:
+    """TuneError (MDLC1321) unless all shapes are numbers."""
     for t in stages(task.group.outputs):
         if not t.type.is_static:
             text = f"{task.name}: {t.name} is {t.type}: there is no telling how long it takes"

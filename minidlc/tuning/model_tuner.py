@@ -1,0 +1,205 @@
+"""Tune a model's kernels together: the next trials go where they are expected to gain most.
+
+    tuner = ModelTuner(tasks, variants, measurer, database=Database("tune.jsonl"))
+    tuner.search(trials=640)                        # or until=time.monotonic() + 240
+    tuner.finish()                                  # finals: winners against defaults, in turns
+    tuner.results, tuner.failed, tuner.layout       # TaskResults, reasons, the layout to take
+
+Reads tasks and the layouts they belong to (a kernel may stand in several), writes TaskResults and
+records. What finished trials taught about kernels of the same kind guides the next ones. A layout
+that cannot win any more gets no further trials. Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from minidlc.support.errors import TuneError
+from minidlc.tuning.database import Database
+from minidlc.tuning.measure import Measurer
+from minidlc.tuning.model_tasks import ModelTask
+from minidlc.tuning.problem import CostModel, Samples, Search
+from minidlc.tuning.result import TaskResult
+from minidlc.tuning.scheduler import Progress, next_task
+from minidlc.tuning.space import Config
+from minidlc.tuning.trial import Trial
+from minidlc.tuning.tuner import BATCH, FINALISTS, ROUNDS, TaskRun
+
+SLACK = 1.1  # a layout whose sum is more than this times the least is given up
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A layout of the model: calls of each task in a run, by key, and seconds of other kernels."""
+
+    layout: Config
+    counts: Mapping[str, int]
+    rest: float
+
+    def seconds(self, costs: Mapping[str, float]) -> float:
+        """Of a run, if a call of each task takes as long as `costs` says by key."""
+        return self.rest + sum(n * costs[key] for key, n in self.counts.items())
+
+
+@dataclass(frozen=True)
+class Step:
+    """One trial of one task, for who watches: its number, the first and the least seconds."""
+
+    task: ModelTask
+    trial: Trial
+    trials: int
+    first: float
+    best: float
+
+
+class ModelTuner:
+    """Tasks of a model in its `variants`, the first of which is the default.
+
+    `estimates` are seconds of a call of each task's default, by key.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[ModelTask],
+        variants: Sequence[Variant],
+        measurer: Measurer,
+        *,
+        estimates: Mapping[str, float],
+        seed: int = 0,
+        search: Search | None = None,
+        model: CostModel | None = None,
+        database: Database | None = None,
+        told: Callable[[Step], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.tasks, self.variants, self.estimates = tuple(tasks), tuple(variants), estimates
+        self.told, self.clock = told, clock
+        self.runs = [
+            TaskRun(t.task, measurer, seed, search, model, database, self._hears(i))
+            for i, t in enumerate(tasks)
+        ]
+        self.results: list[TaskResult] = []
+        self.failed: dict[str, str] = {}
+        self._counts = self._wanted()
+        self._started, self._new = clock(), 0
+
+    def _hears(self, number: int) -> Callable[[Trial], None]:
+        def hear(trial: Trial) -> None:
+            self._new += 1
+            if self.told:
+                run = self.runs[number]
+                first = run.trials[0].cost
+                self.told(Step(self.tasks[number], trial, len(run.trials), first, run.cost))
+
+        return hear
+
+    @property
+    def trials(self) -> int:
+        """How many points were tried, those of earlier runs included."""
+        return sum(len(run.trials) for run in self.runs)
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds of a call of each task as it is best by now, by key; the estimate at first."""
+        return {
+            t.key: run.cost if math.isfinite(run.cost) else self.estimates[t.key]
+            for t, run in zip(self.tasks, self.runs, strict=True)
+        }
+
+    @property
+    def layout(self) -> Config:
+        """That of the variant whose kernels take least, of equals the first."""
+        costs = self.final_costs()
+        return min(self.variants, key=lambda v: v.seconds(costs)).layout
+
+    def final_costs(self) -> dict[str, float]:
+        """Seconds of a call of each task's winner; of the default where no final was held."""
+        defaults = {
+            t.key: run.trials[0].cost if run.trials and math.isfinite(run.trials[0].cost) else None
+            for t, run in zip(self.tasks, self.runs, strict=True)
+        }
+        known = {key: self.estimates[key] if c is None else c for key, c in defaults.items()}
+        return known | {r.task.workload.key: median(r.best_seconds) for r in self.results}
+
+    def _wanted(self) -> list[int]:
+        """Calls of each task in the layouts that may still win."""
+        costs = self.costs
+        sums = [v.seconds(costs) for v in self.variants]
+        alive = [v for v, s in zip(self.variants, sums, strict=True) if s <= SLACK * min(sums)]
+        return [max(v.counts.get(t.key, 0) for v in alive) for t in self.tasks]
+
+    def search(self, trials: int | None = None, until: float | None = None) -> None:
+        """Try points until there are so many, or until the clock says `until`."""
+        while trials is None or self.trials < trials:
+            number = next_task([self._progress(i) for i in range(len(self.runs))])
+            count = BATCH if trials is None else min(BATCH, trials - self.trials)
+            if until is not None:
+                count = min(count, self._affordable(until))
+            if number is None or count < 1:
+                break
+            run = self.runs[number]
+            run.explore(len(run.trials) + count, self._known(number))
+            self._counts = self._wanted()
+
+    def _affordable(self, until: float) -> int:
+        """How many trials fit in, as long as those before them took; a batch at the start."""
+        left = until - self.clock()
+        each = (self.clock() - self._started) / max(1, self._new)
+        return BATCH if left > 0 and not self._new else int(left / max(each, 1e-9))
+
+    def _progress(self, number: int) -> Progress:
+        task, run = self.tasks[number], self.runs[number]
+        costs = tuple(run.curve)
+        if not run.trials:
+            costs = (self.estimates[task.key],)
+        return Progress(self._counts[number], len(run.trials), costs, BATCH, run.is_done)
+
+    def _known(self, number: int) -> list[Samples]:
+        """Samples of the other tasks of its kind."""
+        kind, others = self.tasks[number].task.kind, list[Samples]()
+        for i, run in enumerate(self.runs):
+            if i != number and run.trials and run.task.kind == kind:
+                others.append(run.samples)
+        return others
+
+    def final_seconds(self) -> float:
+        """An estimate of what the finals will take."""
+        return sum(self._final_of(t) for t in self.tasks)
+
+    def _final_of(self, task: ModelTask) -> float:
+        return 1.0 + ROUNDS * (FINALISTS + 1) * 2 * max(0.005, self.estimates[task.key])
+
+    def finish(self, until: float | None = None) -> None:
+        """The finals, the heaviest task first. TuneError (MDLC1351) if no task can be measured.
+
+        A task that has none by `until` keeps its default.
+        """
+        order = sorted(range(len(self.runs)), key=lambda i: -self._weight(i))
+        for number in order:
+            task, run = self.tasks[number], self.runs[number]
+            late = until is not None and self.clock() + self._final_of(task) > until
+            try:
+                if run.trials and self._counts[number]:
+                    found = run.unchecked(task.count) if late else run.result(task.count)
+                    self.results += [found] if found else []
+            except TuneError as e:
+                self.failed[task.task.name] = e.message
+        if self.failed and not self.results:
+            name, reason = next(iter(self.failed.items()))
+            text = f"none of {len(self.failed)} kernels could be measured; the first, {reason}"
+            raise TuneError(text, hint=f"minidlc doctor, then {name} alone", code="MDLC1351")
+
+    def stop(self) -> None:
+        """The results so far, without finals: every default stays."""
+        done = {id(r.task) for r in self.results}
+        for task, run in zip(self.tasks, self.runs, strict=True):
+            found = run.unchecked(task.count) if id(task.task) not in done else None
+            self.results += [found] if found else []
+
+    def _weight(self, number: int) -> float:
+        task = self.tasks[number]
+        return self._counts[number] * self.estimates[task.key]
