@@ -13,14 +13,18 @@ writes text. Treated in course chapter 06_autotune.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import textwrap
 from collections.abc import Iterator
 
+from minidlc.loop.nodes import LoopFunction
 from minidlc.support.errors import CompileError
 from minidlc.support.timing import readable
 from minidlc.tuning.differences import trace_rows
 from minidlc.tuning.gather import Results, results_of
+from minidlc.tuning.model import explain as cycles_of
+from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.summary import (
     Summary,
@@ -29,25 +33,29 @@ from minidlc.tuning.summary import (
     improvements,
     learning,
     percent,
+    shares,
     tried_ways,
 )
-from minidlc.tuning.trial import Fate, fates, why_none
+from minidlc.tuning.trial import Fate, best, fates, why_none
 
 WIDTH = 100
 _LABEL = 10  # columns of the words at the left
 _WAYS, _STEPS = 6, 12  # lines of a list
+_CANDIDATES = re.compile(r", candidates=\[[^]]*]")  # of a knob: "tried" has them
 _BULLETS = ("- ", "≠ ", "− ", "+ ")
 
 Section = tuple[str, list[str]]
 
 
 def explain(results: Results) -> str:
-    """The story of each task as text, at most 100 columns wide.
+    """The story of each task as text, at most 100 columns wide; of a model its table first.
 
-    `results` is a TaskResult, a list of them, or what mc.tune returned. OptionError (MDLC1001) for
-    something else, TuneError (MDLC1360) if there is none.
+    `results` is a TaskResult, a list of them, what mc.tune returned, or a database or its path.
+    OptionError (MDLC1001) for something else, TuneError for no such file (MDLC1341) or no result
+    (MDLC1360).
     """
-    return "\n\n".join(map(_story, results_of("explain", results)))
+    stories = map(_story, results_of("explain", results))
+    return "\n\n".join([*([str(results)] if isinstance(results, Tuning) else ()), *stories])
 
 
 def _story(result: TaskResult) -> str:
@@ -77,6 +85,7 @@ def sections(result: TaskResult) -> list[Section]:
         ("failed", list(_failed(result))),
         ("search", [learning(result)]),
         ("model", [_model(result, s)]),
+        ("knobs", list(_knobs(result))),
         ("changed", list(_changed(result))),
         ("best?", list(_best(s))),
         ("tomorrow", _tomorrow(result, s)),
@@ -86,10 +95,12 @@ def sections(result: TaskResult) -> list[Section]:
 
 def outcome(result: TaskResult) -> str:
     """The winner against the default, and how sure that is."""
-    if result.trials and not any(t.fate is Fate.OK for t in result.trials):
+    if result.trials and best(result.trials) is None:
         return f"no trial ran, the default {result.task.default} stays: {why_none(result.trials)}"
-    if not (result.default_seconds and result.best_seconds):
-        return f"{result.best} is the fastest seen; it was not measured again beside the default"
+    if not result.is_checked:
+        seen = best(result.trials)
+        fastest = f"the fastest seen is {seen.config}, {readable(seen.cost)}; " if seen else ""
+        return f"{fastest}it was not measured again beside the default"
     before, after = map(statistics.median, (result.default_seconds, result.best_seconds))
     if not result.is_better:
         return f"the default {result.best} stays: {readable(before)}"
@@ -109,8 +120,8 @@ def _tried(result: TaskResult, s: Summary) -> Iterator[str]:
     for way, count, least in ways[:_WAYS]:
         knobs = result.task.space.ways[way]
         axes = ", ".join(f"{knob} {len(values)}" for knob, values in knobs.items())
-        best = f", best {readable(least)}" if math.isfinite(least) else ""
-        yield f"- {way} ({f'candidates: {axes}' if axes else 'no knobs'}): {count} tried{best}"
+        end = f", best {readable(least)}" if math.isfinite(least) else ""
+        yield f"- {way} ({f'candidates: {axes}' if axes else 'no knobs'}): {count} tried{end}"
     if len(ways) > _WAYS:
         yield f"- and {len(ways) - _WAYS} more"
 
@@ -136,20 +147,50 @@ def _model(result: TaskResult, s: Summary) -> str:
     return f"it {worth}: rank correlation {s.correlation:.2f} over {known} predictions{late}"
 
 
+def _knobs(result: TaskResult) -> Iterator[str]:
+    found = shares(result.trials)
+    words = {"way": "the choice of the way", "rest": "several together, and noise"}
+    parts = [f"{words.get(n, n)} {percent(share)}" for n, share in found.items() if share >= 0.005]
+    if parts:
+        yield f"what the spread of the times comes from: {', '.join(parts[:_WAYS])}"
+
+
 def _changed(result: TaskResult) -> Iterator[str]:
+    """Which steps differ from the default's, and which terms of the analytic model."""
     if not result.is_better:
         return
     try:
-        traces = [result.task.lower(c).schedule.trace for c in (result.task.default, result.best)]
+        before, after = (result.task.lower(c) for c in (result.task.default, result.best))
     except CompileError as error:
         yield f"the schedules cannot be compared: {error.message}"
         return
-    rows = [r for r in trace_rows(*traces) if r.sign in ("≠", "−", "+")]
+    rows = trace_rows(before.schedule.trace, after.schedule.trace)
+    rows = [r for r in rows if r.sign in ("≠", "−", "+")]
     yield f"{len(rows)} steps of the schedule differ from the default's" + ":" * bool(rows)
     for row in rows[:_STEPS]:
-        yield f"{row.sign} {' → '.join(text for text in (row.left, row.right) if text)}"
+        sides = (_CANDIDATES.sub("", text) for text in (row.left, row.right) if text)
+        yield f"{row.sign} {' → '.join(sides)}"
     if len(rows) > _STEPS:
         yield f"… and {len(rows) - _STEPS} more"
+    yield from _terms(result, before.loops, after.loops)
+
+
+def _terms(result: TaskResult, before: LoopFunction, after: LoopFunction) -> Iterator[str]:
+    """The terms of the analytic model that changed most."""
+    target, threads = result.task.target, result.task.threads
+    a, b = (
+        {row.term: row.cycles for row in cycles_of(fn, target, threads).rows}
+        for fn in (before, after)
+    )
+    change = {term: b.get(term, 0.0) - a.get(term, 0.0) for term in {**a, **b}}
+    total = max(sum(a.values()), 1e-9)
+    order = sorted(change, key=lambda term: -abs(change[term]))
+    large = [term for term in order if abs(change[term]) > 0.01 * total]
+    if not large:
+        yield "why: not by a term of the analytic model, all of them stay as they are"
+        return
+    parts = (f"{t} {a.get(t, 0.0):.3g} → {b.get(t, 0.0):.3g}" for t in large[:4])
+    yield f"why, as the analytic model has it, in cycles of a call: {', '.join(parts)}"
 
 
 def _best(s: Summary) -> Iterator[str]:

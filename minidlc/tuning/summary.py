@@ -21,6 +21,8 @@ from random import Random
 import numpy as np
 
 from minidlc.expr.types import Array
+from minidlc.support.errors import TuneError
+from minidlc.tuning.model.importance import knob_importance
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.trial import Fate, Trial, best
@@ -183,6 +185,14 @@ def tried_ways(space: Space, trials: Sequence[Trial]) -> list[tuple[str, int, fl
             count[way] += 1
             least[way] = min(least[way], trial.cost)
     return sorted(((w, count[w], least[w]) for w in count), key=lambda row: (row[2], -row[1]))
+
+
+def shares(trials: Sequence[Trial]) -> dict[str, float]:
+    """How much each knob decides, as `knob_importance` says; {} where the trials do not show it."""
+    try:
+        return knob_importance(trials)
+    except TuneError:
+        return {}
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from minidlc.viz.tuning_tasks import LISTED, by_time, key, tasks_picture
 def tuning(results: Results, theme: ThemeName | None = None) -> Picture:
     """Draw what tuning did: the trials of one kernel, or the kernels of a model.
 
-    `results` is a TaskResult, a list of them, or what mc.tune returned; the `parts` of the picture
-    hold the rest. OptionError for an unknown theme (MDLC1021) or another type (MDLC1001), TuneError
-    (MDLC1360) if there is no result.
+    `results` is a TaskResult, a list of them, what mc.tune returned, or a database or its path; the
+    `parts` of the picture hold the rest. OptionError for an unknown theme (MDLC1021) or another
+    type (MDLC1001), TuneError for no such file (MDLC1341) or no result (MDLC1360).
     """
     found = results_of("viz.tuning", results)
     if len(found) == 1:
@@ -56,7 +56,7 @@ def details(result: TaskResult, most: int = SHOWN) -> Iterator[tuple[str, Drawin
     Nests are left out where a point no longer lowers: tuning/explain.py says why. Plots have about
     `most` marks.
     """
-    yield "space", space_picture(result, {})
+    yield "space", space_picture(result)
     with suppress(CompileError):
         yield "nests", nests_picture(result)
     if pareto := pareto_picture(result, most):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from minidlc.support.timing import readable
+from minidlc.tuning.objectives import objective, pareto
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.trial import Fate, Trial
 from minidlc.viz.boxes import bytes_text
@@ -27,19 +28,9 @@ _TOP, _BOTTOM = 150, 560
 def objectives(trials: Sequence[Trial]) -> tuple[str, ...]:
     """What was counted beside time, of every trial that ran, and is not the same for all."""
     ran = [t for t in trials if t.fate is Fate.OK]
-    names = dict.fromkeys(name for t in ran for name in t.figures)
+    names = dict.fromkeys(name for t in ran for name in t.figures if name != "seconds")
     whole = (n for n in names if all(n in t.figures for t in ran))
     return tuple(n for n in whole if len({t.figures[n] for t in ran}) > 1)
-
-
-def front(trials: Sequence[Trial], name: str) -> list[Trial]:
-    """The trials that no other dominates in time and `name`, the fastest first; of equals one."""
-    found, least = list[Trial](), float("inf")
-    for trial in sorted(trials, key=lambda t: (t.cost, t.figures[name])):
-        if trial.figures[name] < least:
-            least = trial.figures[name]
-            found.append(trial)
-    return found
 
 
 def pareto_picture(result: TaskResult, most: int = SHOWN) -> Drawing | None:
@@ -48,8 +39,8 @@ def pareto_picture(result: TaskResult, most: int = SHOWN) -> Drawing | None:
     names = objectives(ran)[:_PANELS]
     if not names:
         return None
-    fronts = [front(ran, name) for name in names]
-    counts = ", ".join(f"{len(f)} by {name}" for f, name in zip(fronts, names, strict=True))
+    fronts = [pareto(ran, ("seconds", name)) for name in names]
+    counts = ", ".join(f"{len(f)} by {_words(name)}" for f, name in zip(fronts, names, strict=True))
     title = f"{short(result.task.name)}: best compromises of {len(ran)} points: {counts}"
     items: list[Item] = [page_title(title, SLIDE)]
     width = (SLIDE - 2 * MARGIN) / max(len(names), 2)
@@ -63,34 +54,44 @@ def _panel(
     result: TaskResult, name: str, best: Sequence[Trial], ends: tuple[float, float], most: int
 ) -> Iterator[Item]:
     ran = [t for t in result.trials if t.fate is Fate.OK]
-    x = Axis.around([t.cost for t in ran], *ends)
+    x = Axis.around([_time(t) for t in ran], *ends)
     y = Axis.around([t.figures[name] for t in ran], _BOTTOM, _TOP)
     yield from numbers(x, y, readable)
     yield from frame(ends, y, _number(name))
-    head = shorten(name, ends[1] - ends[0], 18, bold=True)
+    head = shorten(_words(name), ends[1] - ends[0], 18, bold=True)
     yield Label(head, ends[0] - 90, _TOP - 24, 18, role="text", bold=True)
     yield Label("one run", (ends[0] + ends[1]) / 2, _BOTTOM + 54, TEXT, "middle", "muted")
     on = {id(t) for t in best}
     for _, trial in thinned(ran, most):
         if id(trial) not in on:
-            yield dot(x.at(trial.cost), y.at(trial.figures[name]), f"{trial.config}", "", 4)
-    corners = [(x.at(t.cost), y.at(t.figures[name])) for t in best]
+            yield dot(x.at(_time(trial)), y.at(trial.figures[name]), f"{trial.config}", "", 4)
+    corners = [(x.at(_time(t)), y.at(t.figures[name])) for t in best]
     steps = [corners[0]]
     for (_, above), (right, below) in pairwise(corners):
         steps += [(right, above), (right, below)]
     yield Line((*steps, (ends[1], corners[-1][1])), "accent", 2)
     for trial, (a, b) in zip(best, corners, strict=True):
         value = _number(name)(trial.figures[name])
-        hover = f"{trial.config}: {readable(trial.cost)}, {name} {value}"
+        hover = f"{trial.config}: {readable(_time(trial))}, {_words(name)} {value}"
         yield dot(a, b, hover, "out_fusable", 7, kind="front")
     for trial in ran:
         if trial.config == result.best:
-            yield star(x.at(trial.cost), y.at(trial.figures[name]))
+            yield star(x.at(_time(trial)), y.at(trial.figures[name]))
             break
+
+
+def _time(trial: Trial) -> float:
+    return objective(trial, "seconds")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _number(name: str) -> Callable[[float], str]:
     """How values of an objective are written."""
     if "byte" in name:
         return lambda value: bytes_text(round(value))
+    if name == "energy":
+        return lambda value: f"{1e6 * value:.3g} µJ"
     return lambda value: f"{value:.3g}"

@@ -72,10 +72,10 @@ def headline(result: TaskResult) -> str:
     start = f"{short(result.task.name)}: {count} trial{'s' * (count != 1)}"
     if result.trials and not any(t.fate is Fate.OK for t in result.trials):
         return f"{start}, none ran"
+    if not result.is_checked:
+        return f"{start}, not measured again"
     if not result.is_better:
         return f"{start}, nothing faster than the default"
-    if not (result.default_seconds and result.best_seconds):
-        return f"{start}, not measured again"
     before, after = map(statistics.median, (result.default_seconds, result.best_seconds))
     return f"{start}, {readable(before)} → {readable(after)}, {result.ratio:.2f} of the default"
 
@@ -145,7 +145,7 @@ def _lines(result: TaskResult, y: Axis) -> Iterator[Item]:
     yield Line(((_LEFT, at), (_RIGHT, at)), "text", 2, "8 5")
     yield Label("default", _RIGHT + 8, at - 2, TEXT, role="text", bold=True)
     yield Label(readable(seconds), _RIGHT + 8, at + 18, TEXT, role="text")
-    if result.is_better and result.best_seconds:
+    if result.is_better and result.is_checked:
         least = statistics.median(result.best_seconds)
         place = y.at(least)
         place = place if abs(place - at) > 44 else at + math.copysign(44, place - at)

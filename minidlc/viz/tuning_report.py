@@ -11,16 +11,20 @@ file. Treated in course chapter 06_autotune.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from types import NoneType
 
 from minidlc import __version__
 from minidlc.support.arguments import expect
 from minidlc.support.timing import readable
+from minidlc.tuning.database import Database, existing
 from minidlc.tuning.explain import cut, outcome, sections
 from minidlc.tuning.gather import Results, results_of
+from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.summary import improvements, percent
 from minidlc.tuning.trial import Fate, Trial, fates
@@ -51,31 +55,55 @@ def write_report(
     *,
     environment: Mapping[str, str] | None = None,
     command: str = "",
+    database: Database | None = None,
 ) -> Path:
     """Write the report to a file that ends in .html; returns its path.
 
     `environment` adds what only the caller knows (date, seed, machine, version of LLVM), `command`
-    is how to run it again. OptionError: another suffix (MDLC1022), another type (MDLC1001);
-    TuneError (MDLC1360) if there is no result.
+    is how to run it again; of a `database` each kernel's record is named. OptionError: another
+    suffix (MDLC1022), another type (MDLC1001); TuneError: no such database (MDLC1341), no result
+    (MDLC1360).
     """
-    return report(results, environment=environment, command=command).save(path)
+    made = report(results, environment=environment, command=command, database=database)
+    return made.save(path)
 
 
 def report(
-    results: Results, *, environment: Mapping[str, str] | None = None, command: str = ""
+    results: Results,
+    *,
+    environment: Mapping[str, str] | None = None,
+    command: str = "",
+    database: Database | None = None,
 ) -> Page:
     """The page of `write_report`; a notebook shows it."""
+    expect("write_report", "database", database, Database, NoneType)
+    if isinstance(results, (str, os.PathLike)):
+        database = existing(results, "write_report")
     found = by_time(results_of("write_report", results))
     expect("write_report", "command", command, str)
     given = dict[str, str]() if environment is None else environment
     expect("write_report", "environment", given, Mapping, hint='{"date": "2026-05-04"}')
     single = len(found) == 1
     title = headline(found[0]) if single else model_headline([Row.of(r) for r in found])
-    parts = [] if single else [_figure(tasks_picture(found)), _tasks(found)]
+    parts = _whole(results) if isinstance(results, Tuning) else list[str]()
+    parts += [] if single else [_figure(tasks_picture(found)), _tasks(found)]
     parts += [_task(n, r, len(found)) for n, r in enumerate(found)]
-    parts.append(_environment(found, given, command))
+    parts.append(_environment(found, given, command, database))
     data = [_data(r) for r in found]
     return page(title, f"<main>{''.join(parts)}</main>", _STYLE, _SCRIPT, {"tasks": data})
+
+
+def _whole(tuning: Tuning) -> list[str]:
+    """The model before and after, and the table of the terminal with all that was left out."""
+    parts = [f"<p>{escape(cut(tuning.model, 100))}: no run of the whole model was timed.</p>"]
+    if tuning.interval:
+        before, after = map(statistics.median, (tuning.default_seconds, tuning.seconds))
+        low, high = tuning.interval
+        words = f"{cut(tuning.model, 100)}: a run takes {readable(after)}, {tuning.ratio:.3f} of "
+        words += f"{readable(before)} before (95 % interval {low:.3f} to {high:.3f})"
+        parts = [f"<p><b>{escape(words)}</b></p>"]
+    table = f"<pre>{escape(str(tuning))}</pre>"
+    return [*parts, f"<details><summary>What was and was not tuned</summary>{table}</details>"]
 
 
 def _data(result: TaskResult) -> dict[str, object]:
@@ -105,7 +133,7 @@ def _tasks(results: Sequence[TaskResult]) -> str:
     for number, result in enumerate(results):
         row = Row.of(result)
         name = f'<a href="#kernel{number}">{escape(cut(result.task.name, 60))}</a>'
-        ratio = result.ratio if result.default_seconds and result.best_seconds else math.nan
+        ratio = result.ratio if result.is_checked else math.nan
         rows.append(
             [
                 (name, None),
@@ -202,13 +230,29 @@ def _cell(cell: Cell) -> str:
     return f'<td class="n"{"" if text == f"{value}" else f" data-v={value:.6g}"}>{text}</td>'
 
 
-def _environment(results: Sequence[TaskResult], given: Mapping[str, str], command: str) -> str:
+def _environment(
+    results: Sequence[TaskResult],
+    given: Mapping[str, str],
+    command: str,
+    database: Database | None,
+) -> str:
     """Where it was measured, and how to do it again."""
     rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in _facts(results, given))
-    again = "Give the database to the compiler: <code>mc.compile(model, database=…)</code>."
+    file = "…" if database is None or database.path is None else f'"{database.path.name}"'
+    again = f"<p>Without measuring: <code>mc.compile(model, database={escape(file)})</code></p>"
     if command:
         again = f"<pre>{escape(command)}</pre>{again}"
+    if database is not None:
+        again += f"<dl>{''.join(_records(results, database))}</dl>"
     return f"<h2>Measured on</h2><dl>{rows}</dl><h2>Do it again</h2>{again}<p>{_SAME}</p>"
+
+
+def _records(results: Sequence[TaskResult], database: Database) -> Iterator[str]:
+    """Which record each kernel is compiled from."""
+    for result in results:
+        record = database.best(result.task.workload)
+        words = "no record: the default" if record is None else f"{record}: {record.config}"
+        yield f"<dt>{escape(cut(result.task.name, 60))}</dt><dd>{escape(words)}</dd>"
 
 
 def _facts(results: Sequence[TaskResult], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from minidlc.support.timing import readable
 from minidlc.tuning.result import TaskResult
-from minidlc.tuning.summary import Summary, ValueSeen, axes, percent, tried_ways
+from minidlc.tuning.summary import Summary, ValueSeen, axes, percent, shares, tried_ways
 from minidlc.viz.drawing import SLIDE, Drawing, Group, Item, Label, Line, Rect, shorten
 from minidlc.viz.graph import MARGIN, page_title
 from minidlc.viz.plot import TEXT
@@ -27,10 +27,11 @@ _CELLS = 10  # candidates of a knob that are drawn
 _NAMES = 250  # width of the names of knobs
 _CELL, _HIGH = 118, 62  # of a candidate
 _ROW = _HIGH + 12
+_OTHERS = (("way", "the choice of the way"), ("rest", "several together and noise"))
 
 
-def space_picture(result: TaskResult, importance: Mapping[str, Mapping[str, float]]) -> Drawing:
-    """The space of a task; `importance` gives a share (0 to 1) for the knobs of each way."""
+def space_picture(result: TaskResult) -> Drawing:
+    """The space of a task: 1920 wide, as high as it needs."""
     space, summary = result.task.space, Summary.of(result)
     about = "" if summary.exact else "about "
     points = f"{about}{summary.points:,} point{'s' * (summary.points != 1)}"
@@ -40,13 +41,18 @@ def space_picture(result: TaskResult, importance: Mapping[str, Mapping[str, floa
     items: list[Item] = [page_title(title, SLIDE)]
     note = "★ the winner's value, d the default's; bar: median of the trials with it, short is fast"
     items.append(Label(f"{note}; ×n: how many ran", MARGIN, 84, TEXT, role="muted"))
-    y = 116.0
+    importance, y = shares(result.trials), 116.0
+    if importance:
+        rest = ", ".join(f"{percent(importance[n])} {word}" for n, word in _OTHERS)
+        note = f"right: what the spread of the times comes from; beside the knobs {rest}"
+        items.append(Label(note, MARGIN, 110, TEXT, role="muted"))
+        y = 142.0
     rows = tried_ways(space, result.trials)
     opened = [r for r in rows if r[1] and space.ways[r[0]]][:_OPENED]
     columns = max((len(v) for row in opened for v in space.ways[row[0]].values()), default=0)
     bars = MARGIN + _NAMES + max(6, min(columns, _CELLS)) * _CELL + 40
     for row in opened:
-        items += _way(result, row, (y, bars), importance.get(row[0], {}))
+        items += _way(result, row, (y, bars), importance)
         y += 44 + _ROW * len(space.ways[row[0]])
     rest = [r for r in rows if r not in opened]
     for row in rest[:_LISTED]:
@@ -85,7 +91,7 @@ def _way(
     line = _line(result, row, bars - MARGIN - 24)
     yield Label(line, MARGIN, top + 22, 18, role="text", bold=True)
     if importance:
-        yield Label("how much it matters", bars, top + 22, TEXT, role="muted")
+        yield Label("share of the spread", bars, top + 22, TEXT, role="muted")
     seen = axes(result.task.space, way, result.trials)
     medians = [v.median for values in seen.values() for v in values if v.median is not None]
     ends = (row[2], max(medians, default=row[2]))
@@ -95,8 +101,8 @@ def _way(
         name = shorten(knob, _NAMES - 20, 18)
         yield Label(name, MARGIN, y + 28, 18, role="text")
         yield from _cells(values, marks, y, ends)
-        if knob in importance:
-            yield from _bar(importance[knob], bars, y)
+        if (share := importance.get(f"{way}.{knob}")) is not None:
+            yield from _bar(share, bars, y)
         y += _ROW
 
 

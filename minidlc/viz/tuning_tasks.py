@@ -93,7 +93,7 @@ def _row(row: Row, y: float, most: int, longest: float) -> Iterator[Item]:
     yield Rect(_TRIALS, y + 9, max(length, 1), 24, "injective", "injective.edge", 1.5, 3)
     yield Label(f"{len(result.trials)}", _TRIALS + length + 8, y + 26, TEXT, role="text")
     yield Line(((MARGIN, y + _ROW), (SLIDE - MARGIN, y + _ROW)), "grid", 1)
-    if not (result.default_seconds and result.best_seconds):
+    if not result.is_checked:
         yield Label("not measured again", _TIME, y + 26, TEXT, role="muted")
         return
     for top, seconds, role in ((4, row.before, "opaque"), (22, row.after, "elementwise")):

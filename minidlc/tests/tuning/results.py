@@ -11,6 +11,7 @@ from minidlc.schedules import Group, Implementation
 from minidlc.target import Target
 from minidlc.te import Schedule
 from minidlc.tests.tuning.kernels import product
+from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.task import Task
@@ -79,7 +80,11 @@ def _trial(config: Config, number: int, rng: Random, fails: float) -> Trial:
         return Trial(config, fate, (), _REASONS[fate], predicted, by="Evolution")
     seconds = tuple(cost(config) * (1 + abs(rng.gauss(0, 0.01))) for _ in range(5))
     moved = 4e5 / config.values.get("rows", 1) + 2e4 * config.values.get("columns", 3)
-    figures = {"bytes moved": moved, "peak bytes": 4096.0 * config.values.get("panel", 1)}
+    figures = {
+        "moved_bytes": moved,
+        "energy": moved * 3e-11,
+        "peak_bytes": 4096.0 * config.values.get("panel", 1),
+    }
     return Trial(config, Fate.OK, seconds, "", predicted, "Evolution", figures)
 
 
@@ -110,3 +115,22 @@ def planted(
     if best == task.default:
         checked[1] = checked[0]
     return TaskResult(task, done, best, checked[0], checked[1], count)
+
+
+def tuning_of(*results: TaskResult) -> Tuning:
+    """What mc.tune would say of a model of these kernels."""
+    names = {r.task.workload.key: (r.task.name,) for r in results}
+    runs = (0.01, 0.0101, 0.0099), (0.008, 0.0082, 0.0079)
+    return Tuning(
+        "net.onnx",
+        1,
+        results,
+        names,
+        *runs,
+        layout=Config("layout"),
+        layouts={},
+        failed={},
+        left_out={"k9_copy": "one way and no knobs"},
+        database="tune.jsonl",
+        spent=12.0,
+    )
