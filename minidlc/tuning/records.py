@@ -73,7 +73,7 @@ class Record:
         default: Config | None = None,
         default_seconds: tuple[float, ...] = (),
     ) -> Record:
-        """The record of a trial; TuneError (MDLC1302, MDLC1303) if its point is none of the task."""
+        """The record of a trial; TuneError (MDLC1302, MDLC1303) if its point is none of them."""
         workload = task.workload
         own = canonical_task(workload)
         types = {t.name: str(t.type) for t in stages(own.group.outputs)}

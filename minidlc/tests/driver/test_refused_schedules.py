@@ -13,8 +13,11 @@ import pytest
 import minidlc as mc
 from minidlc import schedules
 from minidlc.codegen import statements
-from minidlc.schedules import Implementation, tiles
+from minidlc.lower.kernels import lower_node
+from minidlc.schedules import Choice, Implementation, tiles
 from minidlc.support.errors import CodegenError, ScheduleError
+from minidlc.target import host
+from minidlc.transform import Pipeline
 
 pytestmark = pytest.mark.llvm
 
@@ -124,3 +127,12 @@ def test_loops_of_a_batched_product_are_fused_under_a_free_name(monkeypatch):
     target = mc.target.host(vector_width=4)
     kernel = compiled(lambda x: mc.cast(x @ w, to="f64"), mc.f32[2, 2, 17, 2], target=target)
     assert kernel.lowered.refused == ()
+
+
+def test_a_tuned_schedule_gives_way_to_the_default():
+    """What a record says is tried first; if it is refused, the kernel says of which record."""
+    choice = Choice(Implementation("bad", "softmax", no_such_loop), {}, "record 3f2a9c, 1 µs")
+    graph = Pipeline.default(3, host()).run(mc.trace(softmax, mc.f32[5, 40]))[0]
+    kernel = lower_node(graph.nodes[0], "k", host(), fast=True, tuned=lambda _: choice)
+    assert kernel.refused == ("bad of record 3f2a9c, 1 µs: MDLC0603",)
+    assert (kernel.implementation, kernel.source) == ("softmax", "")

@@ -1,0 +1,291 @@
+"""compile(database=…): which records decide, what the report says, when the caches are missed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import minidlc as mc
+from minidlc import driver
+from minidlc.codegen.model_cache import ModelCache
+from minidlc.support.errors import OptionError, TuneError
+from minidlc.target import Target, host
+from minidlc.tests.frontend.helpers import model, node
+from minidlc.tests.tuning.kernels import tasks_of
+from minidlc.tuning.database import Database
+from minidlc.tuning.lookup import Snapshot
+from minidlc.tuning.records import Record, canonical_task
+from minidlc.tuning.task import Task
+from minidlc.tuning.trial import Fate, Trial
+
+pytestmark = [pytest.mark.llvm, pytest.mark.ch06]
+TEXT = """
+def net(x: f32[24, 16], w: f32[16, 32], v: f32[32, 8]):
+    a: f32[24, 32] = matmul(x, w)
+    r: f32[24, 32] = relu(a)
+    b: f32[24, 8] = matmul(r, v)
+    s: f32[24, 8] = softmax(b, axis=1)
+    return s
+"""
+
+
+def net() -> mc.Graph:
+    return mc.parse(TEXT)
+
+
+def tasks() -> list[Task]:
+    return tasks_of(net())
+
+
+def other_than_default(task: Task) -> Trial:
+    """A point whose schedule is another than the default's, said to be fast."""
+    own = canonical_task(task.workload)
+    usual = own.schedule(own.default).trace
+    points = (c for c in own.space if c.way == own.default.way)
+    found = next(c for c in points if own.schedule(c).trace != usual)
+    return Trial(found, Fate.OK, (4.12e-4,))
+
+
+def holding(*records: Record) -> Database:
+    database = Database()
+    for record in records:
+        database.append(record)
+    return database
+
+
+def arrays() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.random(shape, np.float32) / 4 for shape in ((24, 16), (16, 32), (32, 8))]
+
+
+def test_kernels_take_the_best_records() -> None:
+    found = tasks()
+    records = [Record.of(task, other_than_default(task)) for task in found[:2]]
+    plain, tuned = (mc.compile(net(), threads=1, database=d) for d in (None, holding(*records)))
+    assert [k.lowered.source for k in tuned.kernels] == [*map(str, records), ""]
+    for kernel, usual, changed in zip(tuned.kernels, plain.kernels, (1, 1, 0), strict=True):
+        assert (kernel.trace != usual.trace) == changed
+    inputs = arrays()
+    np.testing.assert_allclose(tuned(*inputs)[0], mc.interpret(net(), inputs)[0], rtol=1e-5)
+    lines = str(tuned.report()).splitlines()
+    assert lines[1].endswith(f"schedule matmul (gemm), record {records[0].id}, 412 µs")
+    assert lines[-1] == "tuning records: 2 tuned, 1 not tuned"
+    assert "tuning" not in str(plain.report())
+    assert str(pickle.loads(pickle.dumps(tuned)).report()) == str(tuned.report())
+
+
+def test_a_constant_weight_is_packed_as_the_record_says() -> None:
+    w = np.linspace(-1, 1, 64 * 96, dtype=np.float32).reshape(64, 96)
+    given = model(
+        [node("MatMul", "x w", "y")], {"x": (TensorProto.FLOAT, [48, 64])}, weights={"w": w}
+    )
+    task = tasks_of(mc.load_onnx(given))[0]
+    packed = next(c for c in task.space if task.lower(c).init)
+    record = Record.of(task, Trial(packed, Fate.OK, (1e-4,)))
+    exe = mc.compile(given, threads=1, database=holding(record))
+    assert exe.kernels[0].lowered.source == str(record)
+    x = np.linspace(-1, 1, 48 * 64, dtype=np.float32).reshape(48, 64)
+    np.testing.assert_allclose(exe(x)[0], x @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    for level in (2, 3):
+        with pytest.raises(TuneError, match=r"MDLC1341.*tune\.jsnol"):
+            mc.compile(net(), database=tmp_path / "tune.jsnol", opt_level=level)
+    with pytest.raises(OptionError, match=r"MDLC1001.*database is a int"):
+        mc.compile(net(), database=5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TuneError, match="MDLC1340"):
+        mc.compile(net(), database=str(tmp_path))
+
+
+def test_an_empty_file_tunes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tune.jsonl").touch()
+    report = mc.compile(net(), threads=1, database=tmp_path / "tune.jsonl").report()
+    assert report.tuning == "tuning records: 3 not tuned"
+
+
+def test_below_level_3_records_are_not_used() -> None:
+    record = Record.of(tasks()[0], other_than_default(tasks()[0]))
+    exe = mc.compile(net(), threads=1, opt_level=2, database=holding(record))
+    assert exe.report().tuning == ""
+    assert [k.lowered.implementation for k in exe.kernels] == ["plain"] * 3
+
+
+def refusal(change: Callable[[Task, Record], Record]) -> str:
+    """What the report says of the first kernel, when its record was changed."""
+    task = tasks()[0]
+    record = change(task, Record.of(task, other_than_default(task)))
+    exe = mc.compile(net(), threads=1, database=holding(record))
+    usual = mc.compile(net(), threads=1)
+    assert [k.trace for k in exe.kernels] == [k.trace for k in usual.kernels]
+    line = str(exe.kernels[0])
+    assert exe.report().tuning == "tuning records: 1 with a record that is refused, 2 not tuned"
+    assert record.id in line
+    return line.split("refused: ")[1]
+
+
+def of_machine(task: Task, target: Target, threads: int = 1) -> Record:
+    other = replace(task, target=target, threads=threads)
+    return Record.of(other, Trial(other.default, Fate.OK, (1e-4,)))
+
+
+REFUSED: dict[str, Callable[[Task, Record], Record]] = {
+    "is for 2 threads, not 1 [MDLC1345]": lambda t, r: of_machine(t, t.target, 2),
+    "is of precision strict, not default [MDLC1345]": lambda t, r: of_machine(
+        t, replace(t.target, precision="strict")
+    ),
+    "is of cpu i486, not ": lambda t, r: of_machine(t, replace(t.target, cpu="i486")),
+    "is of a machine with other features: +avx1024 [MDLC1345]": lambda t, r: of_machine(
+        t, replace(t.target, features=t.target.features + ",+avx1024")
+    ),
+    "is of minidlc 0.0.9, here is ": lambda t, r: replace(r, kit="0.0.9"),
+    "is of LLVM 14.0.6, here is ": lambda t, r: replace(r, llvm="14.0.6"),
+    "is no longer the one that was measured [MDLC1346]": lambda t, r: replace(
+        r, steps=Record.of(t, Trial(t.default, Fate.OK, (1.0,))).steps
+    ),
+    "no way 'gemn' to compute a matmul kernel [MDLC1303]": lambda t, r: replace(
+        r, trial=replace(r.trial, config=replace(r.config, way="gemn"))
+    ),
+    "is no point of the space [MDLC1302]": lambda t, r: replace(
+        r, trial=replace(r.trial, config=replace(r.config, knobs=(("no", 1),)))
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_record_that_does_not_fit_is_refused_with_its_reason(reason: str) -> None:
+    assert reason in refusal(REFUSED[reason])
+
+
+def test_a_re_check_without_gain_means_the_default() -> None:
+    task = tasks()[0]
+    trial = replace(other_than_default(task), seconds=(2e-4,))
+    pair = {"default": task.default, "default_seconds": (1e-4,)}
+    exe = mc.compile(net(), threads=1, database=holding(Record.of(task, trial, **pair)))
+    assert str(exe.kernels[0]).endswith(", the default is the fastest known")
+    assert exe.report().tuning == "tuning records: 1 best by default, 2 not tuned"
+
+
+def test_a_record_whose_trials_all_failed_is_not_used() -> None:
+    task = tasks()[0]
+    failed = Record.of(task, Trial(task.default, Fate.TIMEOUT, reason="no answer within 2 s"))
+    exe = mc.compile(net(), threads=1, database=holding(failed))
+    assert str(exe.kernels[0]).endswith(", all 1 trials on record failed")
+
+
+def test_lines_that_cannot_be_read_are_never_in_the_way(tmp_path: Path) -> None:
+    path, task = tmp_path / "tune.jsonl", tasks()[0]
+    Database(path).append(Record.of(task, other_than_default(task)))
+    with path.open("ab") as file:
+        file.write(b"\xff\n{}\n{")
+    assert (
+        mc.compile(net(), threads=1, database=path)
+        .report()
+        .tuning.startswith("tuning records: 1 tuned")
+    )
+
+
+# The cache on disk
+
+
+def small(rows: int | str = 24) -> onnx.ModelProto:
+    """relu(x @ w) @ v."""
+    w = np.linspace(-1, 1, 16 * 32, dtype=np.float32).reshape(16, 32)
+    nodes = [node("MatMul", "x w", "t"), node("Relu", "t", "y")]
+    return model(nodes, {"x": (TensorProto.FLOAT, [rows, 16])}, weights={"w": w})
+
+
+class Compilations:
+    """How often a model was compiled."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, real = 0, driver.compile_levels
+
+        def counted(*args):
+            self.count += 1
+            return real(*args)
+
+        monkeypatch.setattr(driver, "compile_levels", counted)
+        monkeypatch.setattr(driver, "model_cache", ModelCache(folder))
+
+
+@pytest.fixture
+def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilations:
+    return Compilations(tmp_path / "models", monkeypatch)
+
+
+def test_other_winners_are_another_model(done: Compilations, tmp_path: Path) -> None:
+    path = tmp_path / "tune.jsonl"
+    path.touch()
+    task = tasks_of(mc.load_onnx(small()))[0]
+    fast = other_than_default(task)
+
+    def compiled() -> mc.Executable:
+        return mc.compile(small(), threads=1, database=path)
+
+    mc.compile(small(), threads=1)
+    compiled()
+    assert done.count == 1  # a database without a record for this machine decides nothing
+    Database(path).append(Record.of(task, Trial(task.default, Fate.OK, (1e-3,))))
+    compiled()
+    assert done.count == 2
+    Database(path).append(Record.of(task, replace(fast, seconds=(2e-3,))))
+    compiled()
+    assert done.count == 2  # slower: the same record wins
+    Database(path).append(Record.of(task, fast))
+    first = compiled()
+    assert done.count == 3
+    again = compiled()
+    assert done.count == 3
+    x = np.ones((24, 16), np.float32)
+    np.testing.assert_array_equal(again(x)[0], first(x)[0])
+    source = first.kernels[0].lowered.source
+    assert again.kernels[0].lowered.source == source != ""
+    path.write_bytes(b"")
+    compiled()
+    mc.compile(small(), threads=1)
+    assert done.count == 4  # the levels of `again` were one; the untuned model was there
+
+
+def test_later_sizes_use_the_records_of_the_first_moment(tmp_path: Path) -> None:
+    path = tmp_path / "tune.jsonl"
+    path.touch()
+    task = tasks_of(mc.load_onnx(small()))[0]
+    before = mc.compile(small("N"), threads=1, database=path)
+    record = Record.of(task, other_than_default(task))
+    Database(path).append(record)
+    after = mc.compile(small("N"), threads=1, database=path)
+    x = np.ones((24, 16), np.float32)
+    np.testing.assert_allclose(before(x)[0], after(x)[0], rtol=1e-5)
+    assert before.kernels[0].lowered.source == ""
+    assert after.kernels[0].lowered.source == str(record)
+    after(x[:8])
+    assert after.kernels[0].lowered.source == ""  # no record of that size
+    assert after.report().tuning == "tuning records: 1 not tuned"
+
+
+def test_functions_take_a_database_too() -> None:
+    graph = mc.trace(lambda a, b: mc.relu(a @ b), mc.f32[24, 16], mc.f32[16, 32])
+    task = tasks_of(graph)[0]
+    record = Record.of(task, other_than_default(task))
+    a, b, _ = arrays()
+    fn = mc.jit(lambda a, b: mc.relu(a @ b), threads=1, database=holding(record))
+    np.testing.assert_allclose(fn(a, b), np.maximum(a @ b, 0), rtol=1e-5)
+    (made,) = (s.executable for s in fn.specializations)
+    assert made.kernels[0].lowered.source == str(record)
+
+
+def test_a_fingerprint_says_which_records_win() -> None:
+    records = [Record.of(task, Trial(task.default, Fate.OK, (1e-4,))) for task in tasks()]
+    known = Snapshot.of(holding(*records), host(), 1)
+    assert known.fingerprint == Snapshot.of(holding(*reversed(records)), host(), 1).fingerprint
+    assert known.fingerprint != Snapshot.of(holding(*records[:2]), host(), 1).fingerprint
+    assert Snapshot.of(holding(*records), host(), 2).fingerprint == ""
+    assert Snapshot.of(Database(), host(), 1).fingerprint == ""
