@@ -66,11 +66,16 @@ class Task:
         return Space(found, self.is_allowed)
 
     def is_allowed(self, config: Config) -> bool:
-        """False for a point that cannot be good, so that nothing need be built to know."""
+        """False for a point that cannot be good, so that nothing need be built to know.
+
+        The default is a point whatever is thought of it: all others are compared with it.
+        """
+        if config == self.default:
+            return True
         way = self.ways[config.way]
         return way.allowed(self._variant(way), self.target, config.values)
 
-    @property
+    @cached_property
     def default(self) -> Config:
         """What the compiler takes where nothing was tuned."""
         name, way = next(iter(self.ways.items()))
