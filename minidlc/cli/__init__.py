@@ -5,6 +5,7 @@
     minidlc opt graph.dlc --passes "canonicalize,cse,fuse{max_ops=8}"
     minidlc bisect model.onnx --input x=digits.npy  # which pass, which rewrite is wrong
     minidlc bench model.onnx --profile              # against ONNX Runtime
+    minidlc tune model.onnx --minutes 5             # find fast schedules, keep them in tune.jsonl
 
 Errors of the user's input are printed as reports and exit with 1, never as tracebacks. With
 MINIDLC_LOG=passes,rewrites,refusals,fusion,kernels the stages report on stderr as they run.
@@ -21,7 +22,9 @@ from rich.console import Console
 from minidlc.cli import checking as checking  # importing the commands registers them
 from minidlc.cli import hunting as hunting
 from minidlc.cli import looking as looking
+from minidlc.cli import records as records
 from minidlc.cli import running as running
+from minidlc.cli import tuning as tuning
 from minidlc.cli.common import app
 from minidlc.support import reports
 from minidlc.support.errors import CompileError, OptionError

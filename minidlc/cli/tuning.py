@@ -1,0 +1,174 @@
+"""The command `tune`: find fast schedules for a model, watch it, keep what was found.
+
+    minidlc tune m.onnx --minutes 5 --database tune.jsonl --report report.html
+
+On a terminal a table of kernels is drawn again and again; elsewhere, a line for each gain. Ctrl-C
+ends the search; all trials are in the file by then, and the next start goes on there. Treated in
+course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+import minidlc as mc
+from minidlc.cli.common import Model, Seed, Shapes, app, load, out, shapes_of
+from minidlc.support.errors import OptionError
+from minidlc.support.timing import readable
+from minidlc.tuned import Update
+from minidlc.tuning.model_tuner import Step
+from minidlc.tuning.outcome import Tuning
+from minidlc.viz.tuning_report import write_report
+
+_SHOWN = 24  # kernels in the table; the rest is counted
+
+
+@app.command()
+def tune(
+    model: Model,
+    minutes: Annotated[
+        float | None, typer.Option(help="time for everything (default: 5, or none with --trials)")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="trials for each kernel, in the mean")] = None,
+    database: Annotated[Path, typer.Option(help="the file of records")] = Path("tune.jsonl"),
+    threads: Annotated[int, typer.Option(help="cores a call may use")] = 1,
+    seed: Seed = 0,
+    shape: Shapes = None,
+    report: Annotated[Path | None, typer.Option(help="also write a page about it, .html")] = None,
+) -> None:
+    """Measure which schedules are fast for a model's kernels, and keep them in a file."""
+    if report is not None:
+        _check_report(report)  # before minutes of measuring
+    if minutes is None and trials is None:
+        minutes = 5.0
+    is_text = model.suffix == ".dlc"
+    with Watch() as watch:
+        found = mc.tune(
+            load(model, shape) if is_text else model,
+            shapes=None if is_text else shapes_of(shape),
+            trials=trials,
+            minutes=minutes,
+            database=database,
+            seed=seed,
+            threads=threads,
+            progress=watch.hear,
+        )
+    out.print(str(found), markup=False)
+    out.print(_how_to_use(found, model), markup=False)
+    if report is not None and found.results:
+        environment = {"date": time.strftime("%Y-%m-%d"), "seed": str(seed)}
+        again = f"minidlc tune {model} --database {database} --threads {threads} --seed {seed}"
+        written = write_report(found, report, environment=environment, command=again)
+        out.print(f"wrote {written}", markup=False)
+
+
+def _check_report(path: Path) -> None:
+    if path.suffix != ".html":
+        text = f"--report {str(path)!r}: a page ends in .html"
+        raise OptionError(text, hint="--report report.html", code="MDLC1022")
+
+
+def _how_to_use(found: Tuning, model: Path) -> str:
+    call = f'mc.compile("{model}", threads={found.threads}, database="{found.database}")'
+    return f"use it:  {call}"
+
+
+@dataclass
+class _Row:
+    """A task as it is watched."""
+
+    step: Step
+    fates: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def ratio(self) -> float:
+        """The least seconds over those of the first trial, which is the default."""
+        return self.step.best / self.step.first if math.isfinite(self.step.first) else math.nan
+
+
+class Watch:
+    """What is on the screen while a model is tuned; a context manager."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, _Row] = {}
+        self.phase = ""
+        self.left: float | None = None
+        live = out.is_terminal
+        self.live = Live(console=out, refresh_per_second=4, transient=True) if live else None
+
+    def __enter__(self) -> Watch:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def hear(self, update: Update) -> None:
+        """A phase has begun, or a trial has ended."""
+        begun = update.phase != self.phase
+        self.phase, self.left = update.phase, update.left
+        gained = bool(update.step) and self._count(update.step)
+        if self.live:
+            self.live.update(self.picture())
+        elif begun:
+            out.print(f"{self.phase}{self._time_left()}", markup=False)
+        elif gained and update.step:
+            out.print(_line(update.step), markup=False)
+
+    def _count(self, step: Step | None) -> bool:
+        """Enter a trial; True if none of its kernel was faster so far."""
+        if step is None:
+            return False
+        key = step.task.key
+        row = self.rows.setdefault(key, _Row(step))
+        before = row.step.best if row.fates else math.inf
+        row.step = step
+        row.fates[str(step.trial.fate)] += 1
+        return step.best < before
+
+    def picture(self) -> Group:
+        """Phase, time left, and a row for each kernel, those that gain most first."""
+        table = Table(box=None, pad_edge=False)
+        for name in ("kernel", "calls", "trials", "default", "best", "ratio", "fates"):
+            table.add_column(name, justify="left" if name in ("kernel", "fates") else "right")
+        rows = sorted(self.rows.values(), key=lambda r: -_saved(r.step))
+        for row in rows[:_SHOWN]:
+            table.add_row(*_cells(row))
+        hidden = len(rows) - _SHOWN
+        more = [Text(f"… and {hidden} kernels more")] if hidden > 0 else []
+        return Group(Text(f"{self.phase}{self._time_left()}"), table, *more)
+
+    def _time_left(self) -> str:
+        return "" if self.left is None else f", {max(0.0, self.left):.0f} s left"
+
+
+def _saved(step: Step) -> float:
+    known = math.isfinite(step.first)
+    return step.task.count * (step.first - step.best) if known else 0.0
+
+
+def _cells(row: _Row) -> tuple[str, ...]:
+    step = row.step
+    times = [readable(s) if math.isfinite(s) else "–" for s in (step.first, step.best)]
+    ratio = f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "–"
+    counts = ", ".join(f"{n} {fate}" for fate, n in sorted(row.fates.items()))
+    name = step.task.names[0][:40]
+    return (name, str(step.task.count), str(step.trials), *times, ratio, counts)
+
+
+def _line(step: Step) -> str:
+    name, trial = step.task.names[0], step.trial
+    return f"  {name}: trial {step.trials}, {readable(step.best)} with {trial.config}"
