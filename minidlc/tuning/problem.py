@@ -19,7 +19,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support import extension
-from minidlc.support.errors import TuneError
+from minidlc.support.errors import OptionError, TuneError
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.trial import Trial
 
@@ -164,6 +164,23 @@ def _sound(found: list[Config], space: Space, done: Iterable[Trial]) -> list[Con
     return [c for c in dict.fromkeys(found) if c not in tried]
 
 
+def _believed(scores: object, count: int) -> Array:
+    """What a cost model says; OptionError (MDLC1339) unless that is a finite number a point."""
+    try:
+        found = np.asarray(scores, np.float64)
+    except (TypeError, ValueError):
+        got = f"a {type(scores).__name__}"
+    else:
+        if found.shape == (count,) and np.isfinite(found).all():
+            return found
+        got = f"shape {found.shape}" if found.shape != (count,) else "numbers that are not finite"
+    raise OptionError(
+        f"the cost model returns {got} for {count} points",
+        hint="return f64[m] for features f64[m, f], lower where a point is believed to be faster",
+        code="MDLC1339",
+    )
+
+
 class _Learnt:
     """The cost model on one problem: it is asked with all that is known at the time."""
 
@@ -195,7 +212,7 @@ class _Learnt:
             known.append(Samples(self.features(self.own), np.array(self.costs)))
         if sound.any():
             model = extension.dispatch("cost_model", self.model)
-            scores[sound] = model(known, rows[sound])
+            scores[sound] = _believed(model(known, rows[sound]), int(sound.sum()))
         return scores
 
     def predicted(self, configs: Sequence[Config]) -> list[float | None]:

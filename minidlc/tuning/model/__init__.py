@@ -10,11 +10,11 @@ and `boosted`. Treated in course chapter 06_autotune.
 
 from importlib.util import find_spec
 
-from minidlc.tuning.model.formula import Explanation, analytic, explain
-from minidlc.tuning.model.trees import boosted
 from minidlc.tuning.model.features import FEATURES, MEANING, loop_features
+from minidlc.tuning.model.formula import Explanation, analytic, explain
 from minidlc.tuning.model.importance import feature_importance, knob_importance
 from minidlc.tuning.model.linear import ridge
+from minidlc.tuning.model.trees import boosted
 from minidlc.tuning.problem import CostModel
 
 

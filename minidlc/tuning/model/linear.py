@@ -22,7 +22,7 @@ _FAR = 3.0  # standard deviations: beyond them the squares would run away
 
 
 def ridge(known: Sequence[Samples], asked: Array) -> Array:
-    """Cost model: log cost up to a constant, f64[m]; all 0 while nothing is known."""
+    """Cost model: ranks up to a constant, f64[m], lower is faster; all 0 if nothing is known."""
     pool = pooled(known)
     if pool is None:
         return np.zeros(len(asked))
@@ -39,17 +39,19 @@ def fit(x: Array, y: Array, weights: Array) -> Array:
 
     That error has a closed form: residual / (1 - leverage).
     """
-    root = np.sqrt(weights)
-    u, s, vt = np.linalg.svd(x * root[:, None], full_matrices=False)
-    goal = u.T @ (y * root)
+    root = np.sqrt(weights)[:, None]
+    squares, axes = np.linalg.eigh((x * root).T @ (x * root))
+    z = x * root @ axes  # uncorrelated columns
+    y = y * root[:, 0]
+    goal = z.T @ y
     best, least = np.zeros(x.shape[1]), np.inf
     for strength in _STRENGTHS:
-        kept = s**2 / (s**2 + strength)
-        residual = y * root - u @ (kept * goal)
-        leverage = np.minimum((u**2) @ kept, 0.999)
+        scale = 1 / (np.maximum(squares, 0.0) + strength)
+        residual = y - z @ (scale * goal)
+        leverage = np.minimum(z**2 @ scale, 0.999)
         error = float(np.sum((residual / (1 - leverage)) ** 2))
         if error < least:
-            best, least = vt.T @ (s / (s**2 + strength) * goal), error
+            best, least = axes @ (scale * goal), error
     return best
 
 

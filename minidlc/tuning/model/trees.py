@@ -2,10 +2,10 @@
 
     boosted(known, asked)                           # f64[m]: lower is faster
 
-Needs xgboost, the extra `tune`. T. Chen and C. Guestrin, XGBoost, 2016; as a ranking, as in T. Chen
-et al., Learning to Optimize Tensor Programs, 2018: pairs are compared inside a problem, so samples
-of other shapes help from the first trial on. One thread and a fixed seed: the same samples give
-the same scores. Treated in course chapter 06_autotune.
+Needs xgboost, the extra `tune`. T. Chen and C. Guestrin, XGBoost, 2016; for tuning, T. Chen et al.,
+Learning to Optimize Tensor Programs, 2018. What is learnt is the rank of a point in its problem
+(samples.py), so samples of other shapes help from the first trial on. One thread and a fixed seed:
+the same samples give the same scores. Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from minidlc.tuning.problem import Samples
 _ROUNDS = 60
 _OPTIONS: dict[str, object] = {
     "objective": "reg:squarederror",
-    "tree_method": "exact",
+    "tree_method": "hist",
+    "max_bin": 64,
     "max_depth": 5,
     "eta": 0.2,
     "min_child_weight": 1.0,
     "lambda": 1.0,
-    "base_score": 0.0,
+    "base_score": 0.5,
     "nthread": 1,
     "seed": 0,
 }
@@ -52,7 +53,7 @@ def boosted(known: Sequence[Samples], asked: Array) -> Array:
         while len(_fitted) >= _KEPT:
             del _fitted[next(iter(_fitted))]
         _fitted[key] = _fit(xgboost, pool)
-    return np.asarray(_fitted[key].predict(xgboost.DMatrix(asked)), np.float64)
+    return np.asarray(_fitted[key].predict(xgboost.DMatrix(asked, nthread=1)), np.float64)
 
 
 def _xgboost() -> Any:
@@ -67,7 +68,7 @@ def _xgboost() -> Any:
 
 
 def _fit(xgboost: Any, pool: Pool) -> Any:
-    data = xgboost.DMatrix(pool.features, pool.targets, weight=pool.weights)
+    data = xgboost.DMatrix(pool.features, pool.targets, weight=pool.weights, nthread=1)
     return xgboost.train(_OPTIONS, data, _ROUNDS)
 
 
