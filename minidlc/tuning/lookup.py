@@ -127,12 +127,17 @@ def _foreign(
 
 
 def foreign(record: Record, target: Target, threads: int) -> str:
-    """Why a record says nothing of this machine, such as 'for 2 threads, here are 1'; "" if not."""
+    """Why a record says nothing of this compilation: 'for 2 threads, not 1'; "" if it does."""
     work = record.workload
     if work.threads != threads:
         return f"for {work.threads} threads, not {threads}"
+    return foreign_machine(work.target, target)
+
+
+def foreign_machine(other: Target, target: Target) -> str:
+    """What of another machine differs from this one, such as 'of cpu i486, not znver4'."""
     for field in fields(Target):
-        theirs, ours = getattr(work.target, field.name), getattr(target, field.name)
+        theirs, ours = getattr(other, field.name), getattr(target, field.name)
         if theirs != ours and field.name == "features":
             known = {name for name in theirs.split(",") if name.startswith("+")}
             here = {name for name in ours.split(",") if name.startswith("+")}

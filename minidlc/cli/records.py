@@ -1,0 +1,87 @@
+"""The command that looks after tuning records: what a file knows, joining files, cutting them down.
+
+    minidlc records tune.jsonl                      # each kernel: its best record, fates, refusals
+    minidlc records tune.jsonl --best               # only what `mc.compile(database=…)` would use
+    minidlc records tune.jsonl --merge other.jsonl --prune 8
+
+Treated in course chapter 06_autotune.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from minidlc.cli.common import app, out
+from minidlc.support.timing import readable
+from minidlc.target import host
+from minidlc.tuning.database import Database, best_of, existing
+from minidlc.tuning.lookup import foreign_machine
+from minidlc.tuning.records import Record
+from minidlc.tuning.trial import fates
+
+_SHOWN = 20  # lines that are refused
+_COLUMNS = ("record", "kernel", "shapes", "threads", "point", "time", "ratio", "trials")
+
+
+@app.command()
+def records(
+    file: Annotated[Path, typer.Argument(help="a file of tuning records, one a line")],
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="add the records of another file; may be repeated")
+    ] = None,
+    prune: Annotated[
+        int | None,
+        typer.Option(help="keep so many trials of each kernel, and nothing that is refused"),
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="only kernels that a compilation would tune")
+    ] = False,
+) -> None:
+    """Show what a file of tuning records knows: a row for each kernel, and the refused lines."""
+    database = existing(file, "records")
+    if merge:
+        out.print(f"{database.merge(*merge)} records added", markup=False)
+    if prune is not None:
+        out.print(f"{database.prune(prune)} lines taken away", markup=False)
+    out.print(_table(database, best))
+    out.print(repr(database), markup=False)
+    for refused in database.refused[:_SHOWN]:
+        out.print(f"refused {refused}", markup=False)
+    if len(database.refused) > _SHOWN:
+        out.print(f"… and {len(database.refused) - _SHOWN} more", markup=False)
+
+
+def _table(database: Database, best_only: bool) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in _COLUMNS:
+        table.add_column(name, overflow="fold", no_wrap=name in ("record", "time", "ratio"))
+    for found in database.workloads().values():
+        winner = best_of(found)
+        if winner is not None or not best_only:
+            table.add_row(*_row(found, winner))
+    return table
+
+
+def _row(found: list[Record], winner: Record | None) -> tuple[str, ...]:
+    """A kernel: its best record, or what is known instead, and how its trials ended.
+
+    The ratio is that of the re-check: times of a search are of different moments.
+    """
+    first, trials = found[0], [r.trial for r in found if not r.is_check]
+    work = first.workload
+    shapes = f"{', '.join(first.inputs)} → {', '.join(first.outputs)}"
+    ends = ", ".join(f"{count} {fate}" for fate, count in fates(trials).items())
+    if other := foreign_machine(work.target, host()):
+        ends += f"; {other}"
+    if winner is None:
+        point = "the default" if any(r.is_check for r in found) else "none ran"
+        known, time, ratio = "", "", ""
+    else:
+        known, point = winner.id, str(winner.config)
+        time = readable(winner.trial.cost)
+        ratio = "" if winner.ratio is None else f"{winner.ratio:.2f}"
+    return known, first.op, shapes, str(work.threads), point, time, ratio, ends

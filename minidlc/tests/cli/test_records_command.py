@@ -1,0 +1,90 @@
+"""`minidlc records`: rows, refused lines, joining and pruning, files that are not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from minidlc.cli import app
+from minidlc.support.errors import TuneError
+from minidlc.tests.tuning.kernels import product, task_of
+from minidlc.tuning.database import Database
+from minidlc.tuning.records import Record
+from minidlc.tuning.trial import Fate, Trial
+
+pytestmark = pytest.mark.ch06
+TASK, OTHER = task_of(product()), task_of(product(m=8))
+
+
+def run(*args: object) -> str:
+    """What the command prints; it raises what it raises."""
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["records", *map(str, args)])
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def file(path: Path, records: Sequence[Record]) -> Path:
+    for record in records:
+        Database(path).append(record)
+    return path
+
+
+def records() -> list[Record]:
+    """Two kernels: one with a re-check, one of which every trial failed."""
+    points = list(TASK.space)[:3]
+    found = [Record.of(TASK, Trial(c, Fate.OK, (1e-4 * n,))) for n, c in enumerate(points, 1)]
+    found.append(Record.of(TASK, Trial(points[2], Fate.TIMEOUT, reason="2 s")))
+    check = Trial(points[1], Fate.OK, (1.5e-4,))
+    found.append(Record.of(TASK, check, default=TASK.default, default_seconds=(2e-4,)))
+    return [*found, Record.of(OTHER, Trial(OTHER.default, Fate.CRASHED, reason="signal 11"))]
+
+
+def test_a_row_for_each_kernel_and_the_reasons_of_refusals(tmp_path: Path) -> None:
+    found = records()
+    path = file(tmp_path / "tune.jsonl", [*found, replace(found[0], kit="0.0.9")])
+    with path.open("ab") as more:
+        more.write(b"{")
+    text = run(path)
+    rows = text.splitlines()
+    assert rows[1].startswith(f"{found[4].id} ")
+    assert "150 µs  0.75   3 ok, 1 timeout" in rows[1]
+    assert "f32[8, 16], f32[16, 32] → f32[8, 32]" in text
+    assert "none ran" in text
+    assert "1 crashed" in text
+    assert "<tune.jsonl: 6 records of 2 kernels, 2 refused>" in text
+    assert re.search(r"refused tune.jsonl:7: record \w+ is of minidlc 0.0.9, here is", text)
+    assert "refused tune.jsonl:8: the last line is cut off [MDLC1343]" in text
+
+
+def test_only_what_a_compilation_would_use(tmp_path: Path) -> None:
+    text = run(file(tmp_path / "tune.jsonl", records()), "--best")
+    assert "f32[24, 32]" in text
+    assert "f32[8, 32]" not in text
+
+
+def test_joining_and_pruning(tmp_path: Path) -> None:
+    found = records()
+    one, other = file(tmp_path / "a", found[:2]), file(tmp_path / "b", found[1:])
+    text = run(one, "--merge", other, "--prune", 1)
+    assert "4 records added" in text
+    assert "4 lines taken away" in text
+    assert [r.trial.cost for r in Database(one).records] == [1e-4, 1.5e-4]
+
+
+def test_records_of_another_machine_say_so(tmp_path: Path) -> None:
+    foreign = replace(TASK, target=replace(TASK.target, cpu="i486"))
+    record = Record.of(foreign, Trial(foreign.default, Fate.OK, (1e-4,)))
+    assert "of cpu i486, not " in " ".join(run(file(tmp_path / "a", [record])).split())
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match="MDLC1341"):
+        run(tmp_path / "tune.jsonl")
+    with pytest.raises(TuneError, match="MDLC1348"):
+        run(file(tmp_path / "a", records()[:1]), "--prune", 0)
