@@ -1,6 +1,6 @@
 """Measurement you can believe: built elsewhere, run apart, checked first, timed in repeats.
 
-    with LocalMeasurer() as m:
+    with LocalMeasurer() as m:                      # or DaskMeasurer("tcp://scheduler:8786")
         trials = m.measure(task, configs)           # a Trial for each, failed ones with a reason
         rounds = m.recheck(task, finalists)         # seconds by round, in turns
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from minidlc.tuning.measure.cluster import DaskMeasurer
 from minidlc.tuning.measure.local import LocalMeasurer
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
@@ -32,4 +33,4 @@ class Measurer(Protocol):
         ...
 
 
-__all__ = ["LocalMeasurer", "Measurer"]
+__all__ = ["DaskMeasurer", "LocalMeasurer", "Measurer"]

@@ -98,8 +98,8 @@ class LocalMeasurer:
     def measure(self, task: Task, configs: Sequence[Config]) -> list[Trial]:
         """A trial for each point, in order.
 
-        TuneError if nothing can be measured here: MDLC1320 for a task of another machine, MDLC1321
-        for open shapes, MDLC1322 where no worker starts.
+        TuneError if nothing can be measured here: MDLC1320 for a task of another machine, MDLC1322
+        where no worker starts.
         """
         return list(self.trials(task, configs))
 
@@ -135,7 +135,6 @@ class LocalMeasurer:
         """What is known of a task; it is set up when it is first met."""
         key = task.workload.key
         if key not in self._kernels:
-            check_shapes(task)
             check_runs_here(task)
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="minidlc-tuning-"))
@@ -301,9 +300,7 @@ def _in_threads(
         pool.shutdown()
 
 
-def check_options(
-    who: str, jobs: int | None, deadline: float, repeats: int, seed: int
-) -> None:
+def check_options(who: str, jobs: int | None, deadline: float, repeats: int, seed: int) -> None:
     """OptionError (MDLC1001, MDLC1324) for arguments that no measurer can have."""
     if jobs is not None:
         expect(who, "jobs", jobs, int)
@@ -330,15 +327,6 @@ def check_runs_here(task: Task) -> None:
     if why := foreign(task.target):
         hint = "tune on the machine that will run it, or with workers there (DaskMeasurer)"
         raise TuneError(f"{task.name}: {why}", hint=hint, code="MDLC1320")
-
-
-def check_shapes(task: Task) -> None:
-    """TuneError (MDLC1321) unless all shapes are numbers."""
-    for t in stages(task.group.outputs):
-        if not t.type.is_static:
-            text = f"{task.name}: {t.name} is {t.type}: there is no telling how long it takes"
-            hint = "compile the model for fixed sizes: shapes={'N': 1}"
-            raise TuneError(text, hint=hint, code="MDLC1321")
 
 
 def foreign(target: Target) -> str:
