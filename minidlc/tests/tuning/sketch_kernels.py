@@ -40,7 +40,7 @@ def _conv(x: tuple[int, ...], w: tuple[int, ...], constant: bool = False, **wind
 
 
 def _blocked(outputs: int) -> mc.Graph:
-    x = mc.Input("x", mc.f32[1, 2, 6, 5, 8])
+    x = mc.Input("x", mc.f32[1, 2, 4, 3, 8])
     w = mc.Input("w", mc.f32[outputs // 8, 2, 3, 3, 8, 8])
     y = apply("conv2d_nchwc", x, w, pads=(1, 1, 1, 1))
     return mc.Graph.of("conv", [x, w], [mc.relu(y)])

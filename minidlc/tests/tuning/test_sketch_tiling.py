@@ -34,12 +34,13 @@ def test_points_compute_the_kernel(name: str, target: mc.target.Target) -> None:
     kernel = task(name, target)
     given = values(kernel)
     want = plain(kernel, given)
-    points = sketch_points(kernel, 2)
+    points = sketch_points(kernel, 1, seed=int(target is STRICT))
     assert points
     for config in points:
         got = interpreted(kernel, kernel.lower(config), given)
         for mine, other in zip(got, want, strict=True):
-            np.testing.assert_allclose(mine, other, rtol=1e-6, err_msg=str(config))
+            scale = float(np.abs(other).max())
+            np.testing.assert_allclose(mine, other, 1e-6, 1e-6 * scale, err_msg=str(config))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -80,7 +81,7 @@ def test_defaults_are_allowed() -> None:
     for name in KERNELS:
         kernel = task(name)
         for way in (w for n, w in kernel.ways.items() if n.startswith("sketch")):
-            knobs = way.defaults(kernel.group, kernel.target)
+            knobs = way.defaults(way.variant(kernel.group), kernel.target)
             assert Config.of(way.name, knobs) in kernel.space
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from minidlc.schedules import Group, Implementation
 from minidlc.target import Target
+from minidlc.tuning.sketch.explanation import Explanation, Row, explained
 from minidlc.tuning.sketch.rows import rows
 from minidlc.tuning.sketch.streams import streams
 from minidlc.tuning.sketch.tiling import tilings
@@ -24,4 +25,10 @@ def sketches(group: Group, kind: str, target: Target) -> tuple[Implementation, .
     return tuple(way for rule in rules for way in rule(group, kind, target))
 
 
-__all__ = ["sketches"]
+def explain_sketches(group: Group, kind: str, target: Target) -> Explanation:
+    """Every rule, the stage and axis it looked at, whether it was taken, and why."""
+    names = tuple(way.name for way in sketches(group, kind, target))
+    return explained(group, target, names)
+
+
+__all__ = ["Explanation", "Row", "explain_sketches", "sketches"]

@@ -1,7 +1,7 @@
 """How the loops of a stage walk through memory: the distance of neighbours along each axis.
 
-    strides(load, (64, 512))                        # {'i': 512, 'k': 1} for A[i, k]
-    follows("j", load, dims)                        # 1: neighbours along j lie side by side
+    stride("i", load, (64, 512))                    # 512 for A[i, k]
+    distance(512)                                   # '512 elements apart'
 
 Reads tensor expressions, changes nothing. Treated in course chapter 06_autotune.
 """
@@ -33,9 +33,17 @@ def stride(axis: str, load: Load, dims: Sequence[int]) -> int | None:
     return None if var in (where - step * var).vars() else step
 
 
-def store_stride(shape: Sequence[int], place: int) -> int:
+def stored_apart(shape: Sequence[int], place: int) -> int:
     """Elements between what neighbours along axis number `place` store."""
     return math.prod(shape[place + 1 :])
+
+
+def distance(step: int | None) -> str:
+    """A stride in words."""
+    if step is None:
+        return "looked up, or not always as far"
+    words = {0: "one element for all lanes", 1: "side by side"}
+    return words.get(step, f"{step} elements apart")
 
 
 def reads(state: State, body: Expr) -> Mapping[Load, Sequence[int]]:

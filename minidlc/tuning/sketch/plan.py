@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 
 from minidlc.expr.index import Index, Var
 from minidlc.expr.nodes import Load
+from minidlc.expr.walk import values_in
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group
 from minidlc.schedules.pixels import copies
@@ -166,17 +167,35 @@ def _stepped(anchor: Tensor, target: Target) -> tuple[tuple[str, int], ...]:
 def _operands(group: Group, found: list[Load], tiled: tuple[str, ...]) -> tuple[Operand, ...]:
     """What can be packed: read once, and by whole tiles along some of its dimensions."""
     made = list[Operand]()
-    names = list(dict.fromkeys(e.buffer for e in found))
-    computed = {t.name for t in group.stages()}
-    for number, name in enumerate(names):
-        (load, *more) = [e for e in found if e.buffer == name]
-        places = {e: d for d, e in enumerate(load.index)}
-        tiles = [(places[Index.of(Var(a))], a) for a in tiled if Index.of(Var(a)) in places]
-        plain = all(
-            a not in {v.name for v in e.vars()} or e == Index.of(Var(a))
-            for e in load.index
-            for a in tiled
-        )
-        if not more and tiles and plain and name not in computed:
+    for number, name in enumerate(dict.fromkeys(e.buffer for e in found)):
+        if not pack_refusal(name, found, group, tiled):
+            load = next(e for e in found if e.buffer == name)
+            places = {e: d for d, e in enumerate(load.index)}
+            tiles = [(places[Index.of(Var(a))], a) for a in tiled if Index.of(Var(a)) in places]
             made.append(Operand(number, name, tuple(sorted(tiles)), name in group.constants))
     return tuple(made)
+
+
+def pack_refusal(name: str, found: list[Load], group: Group, tiled: tuple[str, ...]) -> str:
+    """Why something that the anchor reads cannot be packed by tiles; "" if it can."""
+    load, *more = [e for e in found if e.buffer == name]
+    if name in {t.name for t in group.stages()}:
+        return "it is computed here, in the order of its own loops"
+    if more:
+        return f"it is read at {len(more) + 1} places"
+    if any(values_in(e) for e in load.index):
+        return "it is looked up"
+    used = [e for e in load.index if {v.name for v in e.vars()} & set(tiled)]
+    if not used:
+        return "no tile differs from another in it"
+    odd = next((e for e in used if len(e.vars()) > 1 or e != Index.of(*e.vars())), None)
+    if odd is not None:
+        return f"neighbours in it are not those of a tile: {odd}"
+    if len(set(used)) < len(used):
+        return "an axis numbers two dimensions of it"
+    assert group.anchor is not None
+    sizes = zip(group.anchor.axes, group.anchor.shape, strict=True)
+    again = [a for a, n in sizes if n > 1 and a not in variables(load)]
+    if not again and name not in group.constants:
+        return "each element is read once: to copy it is as much work"
+    return ""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,7 +37,6 @@ from minidlc.tuning.sketch.access import near, reads, stride, variables
 
 VECTORS = (4, 1, 2, 3, 6, 8)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-UNROLLED = 32  # nodes of expressions times vectors, for each register
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,14 @@ class RowPlan:
 
 def rows(group: Group, kind: str, target: Target) -> tuple[Implementation, ...]:
     """The sketch of row kernels; () where rows do not lie along memory."""
-    compute = _variant(target)
+    compute = row_variant(target)
     if isinstance(row_plan(compute(group), target), str):
         return ()
     return (Implementation("sketch_rows", kind, _schedule, knobs=knobs, compute=compute),)
 
 
-def _variant(target: Target):
+def row_variant(target: Target) -> Callable[[Group], Group]:
+    """What gives the expressions that are scheduled; in strict precision no quotient changes."""
     return with_flat_reductions if target.precision == "strict" else faster_rows
 
 
@@ -77,7 +77,7 @@ def row_plan(group: Group, target: Target) -> RowPlan | str:
     if why:
         return why
     sch = create_schedule(group.outputs, constants=group.constants, checked=False)
-    kept = _inline(sch, group, reductions)
+    kept = inline_for_rows(sch, group, reductions)
     for stage in reductions:
         why = why or _across(sch, stage)
     outer = _outer_axes(sch, last, reductions, kept)
@@ -125,7 +125,9 @@ def _across(sch: Schedule, stage: Tensor) -> str:
     return ""
 
 
-def _inline(sch: Schedule, group: Group, reductions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def inline_for_rows(
+    sch: Schedule, group: Group, reductions: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
     """Inline what is cheap, or read once; returns the stages that keep loops of their own."""
 
     def has_own_loops(stage: Tensor) -> bool:
@@ -183,11 +185,10 @@ def knobs(group: Group, target: Target) -> Space:
             found[f"sums_{number}"] = near(VECTORS, lanes, extents[name])
     if plan.across > 1 and not group.last.reduce_axes:
         found["row"] = near(VECTORS, plan.lanes, plan.across)
-    if plan.kept:
-        found["kept"] = near(
-            VECTORS, plan.lanes, max(t.shape[-1] for t in group.stages() if t.name in plan.kept)
-        )
-    if plan.rows > 1:
+    kept = max((n for t in group.stages() if t.name in plan.kept for n in t.shape[-1:]), default=1)
+    if kept > 1:
+        found["kept"] = near(VECTORS, plan.lanes, kept)
+    if plan.outer:
         found["rows"] = tuple(n for n in ROWS if n == 1 or n < plan.rows)
     return found
 
@@ -199,7 +200,7 @@ def _schedule(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None
     plan = row_plan(group, target)
     assert isinstance(plan, RowPlan)
     reductions = [t for t in group.stages() if t.reduce_axes]
-    _inline(sch, group, reductions)
+    inline_for_rows(sch, group, reductions)
     _Rows(sch, group, target, knobs, plan).run()
 
 
@@ -230,7 +231,7 @@ class _Rows:
             parts = ()
             if stage.reduce_axes:
                 parts = self._sum(stage, numbers[stage.name])
-            elif stage.shape[-1] > 1:
+            elif stage.shape and stage.shape[-1] > 1:
                 self._stream(stage, stage.axes[-1], "kept")
             if leaf is not None:
                 self.sch[stage].compute_at(last, leaf)

@@ -6,7 +6,9 @@
 
 Axes that memory runs on in become one. Vectors go along the last axis: what they store lies side by
 side. If something is read side by side along another axis only, blocks of both axes keep its cache
-lines till all of them was read. Knobs: elements in flight, rows or elements of a piece, blocks.
+lines till all of them was read; where both are long, `sketch_turn_held` loads rows of a square into
+registers and takes columns out of them. Knobs: elements in flight, rows or elements of a piece,
+blocks.
 Treated in course chapter 06_autotune.
 """
 
@@ -17,6 +19,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from minidlc.expr.index import Index, Var
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import PARALLEL_WORK, collapse, inline_pointwise, keep_at
@@ -43,6 +46,7 @@ class Stream:
     length: int
     lanes: int
     turned: str
+    held: tuple[str, ...] = ()  # what is turned, if squares of it can be held in registers
 
     @property
     def pieces(self) -> int:
@@ -51,11 +55,15 @@ class Stream:
 
 
 def streams(group: Group, kind: str, target: Target) -> tuple[Implementation, ...]:
-    """The sketch of pointwise kernels; () for others."""
-    if isinstance(stream_of(group, target), str):
+    """The sketches of pointwise kernels; () for others."""
+    plan = stream_of(group, target)
+    if isinstance(plan, str):
         return ()
-    name = "sketch_turn" if _stream(group, target).turned else "sketch_stream"
-    return (Implementation(name, kind, _schedule, knobs=knobs),)
+    name = "sketch_turn" if plan.turned else "sketch_stream"
+    found = [Implementation(name, kind, _schedule, knobs=knobs)]
+    if plan.held:
+        found.append(Implementation("sketch_turn_held", kind, _schedule_held, knobs=held_knobs))
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)
@@ -69,11 +77,24 @@ def stream_of(group: Group, target: Target) -> Stream | str:
     if math.prod(group.last.shape) < 2:
         return f"{group.last.name} has no two elements"
     sch = create_schedule(group.outputs, constants=group.constants, checked=False)
-    inline_pointwise(sch, group.intermediate())
+    kept = inline_pointwise(sch, group.intermediate())
     turned = turned_axis(sch.state, group)
     outer, row, length = _loops(sch, group, turned)
     lanes = vector_lanes(sch, group.last, target)
-    return Stream(tuple(outer.items()), row, length, lanes, turned)
+    held = () if kept or not turned else _held(sch.state, group, turned, row)
+    lanes = min(lanes, target.lanes(32)) if held else lanes
+    if held and min(length, outer[turned]) < lanes:
+        held = ()
+    return Stream(tuple(outer.items()), row, length, lanes, turned, held)
+
+
+def _held(state: State, group: Group, turned: str, row: str) -> tuple[str, ...]:
+    """What is turned: read once, side by side along `turned`, apart along the row; () if odd."""
+    found = list(reads(state, state.stage(group.last.name).body).items())
+    names = [e.buffer for e, _ in found]
+    far = [e for e, dims in found if abs(stride(row, e, dims) or 0) > 1]
+    plain = all(e.index[-1] == Index.of(Var(turned)) for e in far)
+    return tuple(e.buffer for e in far) if plain and len(set(names)) == len(names) else ()
 
 
 def _stream(group: Group, target: Target) -> Stream:
@@ -159,3 +180,37 @@ def _schedule(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None
     if work(last) >= PARALLEL_WORK:
         stage.parallel(first)
     keep_at(sch, kept, last, leaf if "rows" in knobs else None, target)
+
+
+def held_knobs(group: Group, target: Target) -> Space:
+    """Elements of a row that are written before the next square; the block turned, in squares."""
+    plan = _stream(group, target)
+    extent = dict(plan.outer)[plan.turned]
+    blocks = (n * plan.lanes for n in BLOCKS if n == 1 or n * plan.lanes < extent)
+    return {"row": near(VECTORS, plan.lanes, plan.length), "block": tuple(blocks)}
+
+
+def _schedule_held(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    """Squares in registers: loaded as rows, stored as columns."""
+    plan, last = _stream(group, target), group.last
+    inline_pointwise(sch, group.intermediate())
+    copies = [sch[last].cache_read(name) for name in plan.held]
+    stage, names = sch[last], Names((*sch.state.stage(last.name).variables, *keyword.kwlist))
+
+    def split(axis: str, size: int, parts: str) -> tuple[str, str]:
+        made = names.fresh(f"{axis}{parts[0]}"), names.fresh(f"{axis}{parts[1]}")
+        return stage.split(axis, size, names=made)
+
+    step, tile = split(plan.row, knobs["row"], "ot")
+    vector, lane = split(tile, plan.lanes, "vl")
+    first, block = split(plan.turned, knobs["block"], "ob")
+    square, line = split(block, plan.lanes, "qu")
+    inner = (step, square, vector, line, lane)
+    stage.reorder(first, *(x for x in stage.loops if x not in {first, *inner}), *inner)
+    stage.unroll(line).vectorize(lane)
+    if work(last) >= PARALLEL_WORK:
+        stage.parallel(first)
+    for copy in copies:
+        *lines, along = copy.loops
+        copy.unroll(*lines).vectorize(along)
+        copy.compute_at(last, vector).set_scope("register")
