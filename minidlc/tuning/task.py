@@ -90,18 +90,20 @@ class Task:
         return self.ways[name]
 
     def choice(self, config: Config, source: str = "") -> Choice:
-        """What the compiler can be told to take for this kernel."""
-        return Choice(self.way(config.way), config.values, source)
+        """What the compiler can be told to take for this kernel; its trace names the knobs."""
+        return Choice(self.way(config.way), self._knobs(config), source)
 
     def schedule(self, config: Config) -> Schedule:
         """The schedule of a point, its knobs still open; ScheduleError where a step is illegal."""
         way = self.way(config.way)
         group = replace(self._variant(way), constants=self.group.constants, made_for=way.name)
-        candidates = self.space.ways[config.way]
-        knobs = {name: Knob(name, v, candidates[name]) for name, v in config.knobs}
         sch = create_schedule(group.outputs, constants=group.constants, checked=False)
-        way.schedule(sch, group, self.target, knobs)
+        way.schedule(sch, group, self.target, self._knobs(config))
         return sch
+
+    def _knobs(self, config: Config) -> dict[str, Knob]:
+        candidates = self.space.ways[config.way]
+        return {name: Knob(name, v, candidates[name]) for name, v in config.knobs}
 
     def lower(self, config: Config) -> Candidate:
         """The loops of a point; CompileError where a step, or a check of the loops, says no."""
