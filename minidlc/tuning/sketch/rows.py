@@ -15,7 +15,6 @@ Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,10 +29,10 @@ from minidlc.schedules.offsets import vector_lanes
 from minidlc.schedules.reduction import may_reorder
 from minidlc.schedules.rows import faster_rows
 from minidlc.schedules.variants import with_flat_reductions
-from minidlc.support.names import Names
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor, create_schedule
 from minidlc.tuning.sketch.access import near, reads, stride, variables
+from minidlc.tuning.sketch.loops import fuse, split
 
 VECTORS = (4, 1, 2, 3, 6, 8)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -245,31 +244,26 @@ class _Rows:
         last, plan = self.group.last, self.plan
         if not plan.outer:
             return None
-        stage, names = self.sch[last], self._names(last.name)
+        stage = self.sch[last]
         stage.reorder(*plan.outer, *(x for x in stage.loops if x not in plan.outer))
-        row = plan.outer[0]
-        for axis in plan.outer[1:]:
-            row = stage.fuse(row, axis, names.fresh(f"{row}{axis}"))
-        pair = names.fresh(f"{row}p"), names.fresh(f"{row}q")
-        piece, row = stage.split(row, self.knobs["rows"], names=pair)
+        row = fuse(self.sch, last.name, plan.outer)
+        piece, row = split(self.sch, last.name, row, self.knobs["rows"], "pq")
         if max(map(work, self.group.stages())) >= PARALLEL_WORK:
             stage.parallel(piece)
         return row
 
     def _sum(self, tensor: Tensor, number: int) -> tuple[str, ...]:
         """Cut the reduction into vectors side by side; returns the stages of partial sums."""
-        stage, names = self.sch[tensor], self._names(tensor.name)
+        stage, name = self.sch[tensor], tensor.name
         axis, extent = self.sch.state.stage(tensor.name).reduce_axes[-1]
         lanes = self.plan.sums[number][1]
         if not lanes:
             self._in_order(tensor, axis, extent)
             return ()
-        pair = names.fresh(f"{axis}o"), names.fresh(f"{axis}r")
-        _, part = stage.split(axis, self.knobs[f"sums_{number}"], names=pair)
+        _, part = split(self.sch, name, axis, self.knobs[f"sums_{number}"], "or")
         wide = stage.rfactor(part)
-        pair = names.fresh(f"{axis}v"), names.fresh(f"{axis}l")
-        self._vectors(wide.name, *self.sch[wide].split(part, lanes, names=pair))
-        vector, lane = stage.split(part, lanes, names=pair)
+        self._vectors(wide.name, *split(self.sch, wide.name, part, lanes, "vl"))
+        vector, lane = split(self.sch, name, part, lanes, "vl")
         narrow = stage.rfactor(lane)
         self._vectors(narrow.name, vector, lane)
         stage.vectorize(lane)
@@ -279,9 +273,7 @@ class _Rows:
         """Load vectors, add up their lanes one after another."""
         lanes, stage = vector_lanes(self.sch, tensor, self.target), self.sch[tensor]
         if extent > lanes:
-            names = self._names(tensor.name)
-            pair = names.fresh(f"{axis}o"), names.fresh(f"{axis}l")
-            _, axis = stage.split(axis, lanes, names=pair)
+            _, axis = split(self.sch, tensor.name, axis, lanes, "ol")
         stage.vectorize(axis)
 
     def _vectors(self, name: str, vector: str, lane: str) -> None:
@@ -292,12 +284,10 @@ class _Rows:
 
     def _stream(self, tensor: Tensor, axis: str, knob: str) -> None:
         """A pointwise stage along a row: vectors in flight unrolled."""
-        stage, names = self.sch[tensor], self._names(tensor.name)
-        pair = names.fresh(f"{axis}o"), names.fresh(f"{axis}t")
-        _, tile = stage.split(axis, self.knobs[knob], names=pair)
-        pair = names.fresh(f"{axis}v"), names.fresh(f"{axis}l")
-        vector, lane = stage.split(tile, vector_lanes(self.sch, tensor, self.target), names=pair)
-        stage.unroll(vector).vectorize(lane)
+        lanes = vector_lanes(self.sch, tensor, self.target)
+        _, tile = split(self.sch, tensor.name, axis, self.knobs[knob], "ot")
+        vector, lane = split(self.sch, tensor.name, tile, lanes, "vl")
+        self.sch[tensor].unroll(vector).vectorize(lane)
 
     def _hold(self, parts: tuple[str, ...], stage: str, leaf: str | None) -> None:
         """Partial sums in registers, where their row is."""
@@ -305,6 +295,3 @@ class _Rows:
             if leaf is not None:
                 self.sch[part].compute_at(stage, leaf)
             self.sch[part].set_scope("register")
-
-    def _names(self, stage: str) -> Names:
-        return Names((*self.sch.state.stage(stage).variables, *keyword.kwlist))

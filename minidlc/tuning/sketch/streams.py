@@ -14,7 +14,6 @@ Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
-import keyword
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,11 +23,11 @@ from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import PARALLEL_WORK, collapse, inline_pointwise, keep_at
 from minidlc.schedules.offsets import vector_lanes
-from minidlc.support.names import Names
 from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule
 from minidlc.te.stage import State
 from minidlc.tuning.sketch.access import near, reads, stride
+from minidlc.tuning.sketch.loops import fuse, split
 
 VECTORS = (4, 1, 2, 3, 6, 8, 16)
 PIECES = (1, 2, 4, 8, 16, 32, 64, 128)  # of one long row
@@ -148,38 +147,28 @@ def _schedule(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None
     """Inline; one loop over pieces, which may be parallel; vectors unrolled."""
     plan, last = _stream(group, target), group.last
     kept = inline_pointwise(sch, group.intermediate())
-    if not plan.turned:
-        collapse(sch, last)
-    stage = sch[last]
-    names = Names((*sch.state.stage(last.name).variables, *keyword.kwlist))
-    row, outer = plan.row, [axis for axis, _ in plan.outer]
+    outer, row, leaf = [axis for axis, _ in plan.outer], plan.row, None
     if plan.turned:
-        pair = names.fresh(f"{plan.turned}o"), names.fresh(f"{plan.turned}b")
-        first, block = stage.split(plan.turned, knobs["block"], names=pair)
-        others = [axis for axis in outer if axis != plan.turned]
+        pieces, block = split(sch, last.name, plan.turned, knobs["block"], "ob")
+        outer, inside = [axis for axis in outer if axis != plan.turned], [block]
     else:
-        first, block, others = "", "", outer
+        collapse(sch, last)
+        pieces, inside = "", []
     if "piece" in knobs:
-        pair = names.fresh(f"{row}p"), names.fresh(f"{row}q")
-        first, row = stage.split(row, knobs["piece"], names=pair)
-    pair = names.fresh(f"{row}o"), names.fresh(f"{row}t")
-    step, tile = stage.split(row, knobs["row"], names=pair)
-    pair = names.fresh(f"{row}v"), names.fresh(f"{row}l")
-    vector, lane = stage.split(tile, plan.lanes, names=pair)
-    inner = [step, *([block] if block else []), vector, lane]
-    whole = [x for x in stage.loops if x not in {*others, first, *inner}]
-    stage.reorder(*whole, *([first] if first else []), *others, *inner)
-    leaf = first
+        pieces, row = split(sch, last.name, row, knobs["piece"], "pq")
+    step, tile = split(sch, last.name, row, knobs["row"], "ot")
+    vector, lane = split(sch, last.name, tile, plan.lanes, "vl")
+    inner = [step, *inside, vector, lane]
+    around = [*([pieces] if pieces else []), *outer]
+    single = [x for x in sch[last].loops if x not in {*around, *inner}]
+    sch[last].reorder(*single, *around, *inner)
     if "rows" in knobs:
-        leaf = others[0]
-        for axis in others[1:]:
-            leaf = stage.fuse(leaf, axis, names.fresh(f"{leaf}{axis}"))
-        pair = names.fresh(f"{leaf}p"), names.fresh(f"{leaf}q")
-        first, leaf = stage.split(leaf, knobs["rows"], names=pair)
-    stage.unroll(vector).vectorize(lane)
+        rows = fuse(sch, last.name, outer)
+        pieces, leaf = split(sch, last.name, rows, knobs["rows"], "pq")
+    sch[last].unroll(vector).vectorize(lane)
     if work(last) >= PARALLEL_WORK:
-        stage.parallel(first)
-    keep_at(sch, kept, last, leaf if "rows" in knobs else None, target)
+        sch[last].parallel(pieces)
+    keep_at(sch, kept, last, leaf, target)
 
 
 def held_knobs(group: Group, target: Target) -> Space:
@@ -195,16 +184,11 @@ def _schedule_held(sch: Schedule, group: Group, target: Target, knobs: Knobs) ->
     plan, last = _stream(group, target), group.last
     inline_pointwise(sch, group.intermediate())
     copies = [sch[last].cache_read(name) for name in plan.held]
-    stage, names = sch[last], Names((*sch.state.stage(last.name).variables, *keyword.kwlist))
-
-    def split(axis: str, size: int, parts: str) -> tuple[str, str]:
-        made = names.fresh(f"{axis}{parts[0]}"), names.fresh(f"{axis}{parts[1]}")
-        return stage.split(axis, size, names=made)
-
-    step, tile = split(plan.row, knobs["row"], "ot")
-    vector, lane = split(tile, plan.lanes, "vl")
-    first, block = split(plan.turned, knobs["block"], "ob")
-    square, line = split(block, plan.lanes, "qu")
+    stage = sch[last]
+    step, tile = split(sch, last.name, plan.row, knobs["row"], "ot")
+    vector, lane = split(sch, last.name, tile, plan.lanes, "vl")
+    first, block = split(sch, last.name, plan.turned, knobs["block"], "ob")
+    square, line = split(sch, last.name, block, plan.lanes, "qu")
     inner = (step, square, vector, line, lane)
     stage.reorder(first, *(x for x in stage.loops if x not in {first, *inner}), *inner)
     stage.unroll(line).vectorize(lane)

@@ -19,7 +19,6 @@ Treated in course chapter 06_autotune.
 from __future__ import annotations
 
 import itertools
-import keyword
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,10 +29,10 @@ from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.injective import keep_at, share
 from minidlc.schedules.pixels import copies
 from minidlc.schedules.tiles import PIECES, accumulator, inline_around, is_shared
-from minidlc.support.names import Names
 from minidlc.target import Target
 from minidlc.te import Schedule
 from minidlc.tuning.sketch.intrinsics import Match
+from minidlc.tuning.sketch.loops import split
 from minidlc.tuning.sketch.plan import Operand, Plan, plan_of
 
 BODY, CODE = 256, 2048  # multiply-adds of vectors in the innermost loop, in all copies of it
@@ -222,14 +221,13 @@ class _Tiling:
         """The loops of the last stage; returns the innermost loop over tiles."""
         plan, stage = self.plan, self.sch[self.group.last]
         own = dict(zip(plan.axes, self.group.last.axes, strict=True))
-        names = self._names(stage.name)
         outer, middle, inner = self.outer, dict[str, str](), dict[str, str]()
         for axis in plan.tiled:
-            tiles, inner[axis] = self._split(stage.name, own[axis], f"tile_{axis}", "ti", names)
-            outer[axis], middle[axis] = self._split(stage.name, tiles, f"block_{axis}", "om", names)
+            tiles, inner[axis] = self._split(stage.name, own[axis], f"tile_{axis}", "ti")
+            outer[axis], middle[axis] = self._split(stage.name, tiles, f"block_{axis}", "om")
         blocks = [outer[a] for a in plan.outer_order]
         rest = [own[axis] for axis in plan.axes if axis not in plan.tiled]
-        lanes = self._lanes(stage.name, inner[plan.vector], names)
+        lanes = self._lanes(stage.name, inner[plan.vector])
         tile = [inner[a] for a in plan.inner_order if a != plan.vector]
         around = [*rest, *blocks]
         if is_shared(self.group):
@@ -245,17 +243,11 @@ class _Tiling:
             stage.parallel(around[0])
         return middle[plan.inner_order[-1]]
 
-    def _names(self, stage: str) -> Names:
-        """Names of new loops: none that is taken, or a word of Python."""
-        return Names((*self.sch.state.stage(stage).variables, *keyword.kwlist))
+    def _split(self, stage: str, axis: str, knob: str, parts: str) -> tuple[str, str]:
+        return split(self.sch, stage, axis, self.knobs[knob], parts)
 
-    def _split(self, stage: str, axis: str, knob: str, parts: str, names: Names) -> tuple[str, str]:
-        made = names.fresh(f"{axis}{parts[0]}"), names.fresh(f"{axis}{parts[1]}")
-        return self.sch[stage].split(axis, self.knobs[knob], names=made)
-
-    def _lanes(self, stage: str, axis: str, names: Names) -> tuple[str, str]:
-        made = names.fresh(f"{axis}v"), names.fresh(f"{axis}l")
-        return self.sch[stage].split(axis, self.plan.lanes, names=made)
+    def _lanes(self, stage: str, axis: str) -> tuple[str, str]:
+        return split(self.sch, stage, axis, self.plan.lanes, "vl")
 
     def _shared_axis(self) -> str:
         """The axis whose blocks go to threads: the first of enough tiles, else that of most."""
@@ -281,19 +273,19 @@ class _Tiling:
 
     def _registers(self, name: str, stepped: tuple[tuple[str, int], ...]) -> None:
         """Reductions outside, their steps unrolled, then the tile, then vectors and lanes."""
-        plan, stage, names = self.plan, self.sch[name], self._names(name)
+        plan, stage = self.plan, self.sch[name]
         sums, steps, fours = list[str](), list[str](), list[str]()
         match, within = plan.dot4 if self.structure.dot4 else None, dict(stepped)
         for axis, _ in self.sch.state.stage(name).reduce_axes:
             loop = axis
             if isinstance(match, Match) and axis == match.axis:
-                loop, four = stage.split(axis, 4, names=(names.fresh(f"{axis}q"), f"{axis}4"))
+                loop, four = split(self.sch, name, axis, 4, "qf")
                 fours.append(four)
             if axis in within:
-                loop, inner = self._split(name, loop, f"unroll_{axis}", "ou", names)
+                loop, inner = self._split(name, loop, f"unroll_{axis}", "ou")
                 steps.append(inner)
             sums.append(loop)
-        vector = self._lanes(name, plan.vector, names)
+        vector = self._lanes(name, plan.vector)
         rest = [axis for axis in plan.axes if axis not in plan.tiled]
         tile = [axis for axis in plan.inner_order if axis != plan.vector]
         stage.reorder(*rest, *sums, *steps, *tile, *vector, *fours)
@@ -338,8 +330,7 @@ class _Tiling:
         outer, middle, inner = loops[:count], loops[count:-count], loops[-count:]
         last = operand.tiles[-1][1]
         if last == self.plan.vector:
-            names = self._names(copy)
-            vector, lane = self._lanes(copy, inner[-1], names)
+            vector, lane = self._lanes(copy, inner[-1])
             stage.reorder(*middle, *outer, *inner[:-1], vector, lane)
             stage.unroll(vector).vectorize(lane)
         else:
