@@ -12,11 +12,15 @@ from random import Random
 import pytest
 
 import minidlc as mc
+from minidlc import te
+from minidlc.expr.types import f32
+from minidlc.schedules import Group
 from minidlc.support.errors import OptionError, TuneError
 from minidlc.target import host
-from minidlc.tests.tuning.hostile import WAYS, hostile, point
+from minidlc.tests.tuning.hostile import SIZE, WAYS, hostile, point
 from minidlc.tests.tuning.kernels import product, task_of, tasks_of
 from minidlc.tuning.measure import LocalMeasurer
+from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, fates, why_none
 
 pytestmark = [pytest.mark.ch06, pytest.mark.llvm]
@@ -114,6 +118,20 @@ def test_kernels_of_every_type(name: str, measurer: LocalMeasurer) -> None:
     (task,) = tasks_of(graph)[-1:]
     (trial,) = measurer.measure(task, [task.default])
     assert trial.fate is Fate.OK, trial
+
+
+def test_the_same_kernel_under_other_names(measurer: LocalMeasurer) -> None:
+    one, other = hostile(), named("input")
+    assert one.workload.key == other.workload.key
+    for task in (one, other, one):
+        way = point("right") if task is one else task.default
+        assert measurer.measure(task, [way])[0].fate is Fate.OK
+
+
+def named(source: str) -> Task:
+    x = te.placeholder(f32[SIZE], source)
+    group = Group((te.compute((SIZE,), lambda i: x[i] + 1.0, "y"),))
+    return Task(group, "injective", host(), 1)
 
 
 def test_two_threads(measurer: LocalMeasurer) -> None:

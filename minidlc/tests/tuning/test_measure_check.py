@@ -112,6 +112,11 @@ def test_guarded_memory(type) -> None:
     assert copy.is_intact()
 
 
+def test_what_has_no_room_is_out_of_memory() -> None:
+    with pytest.raises(MemoryError):
+        Guarded.empty(u8[1 << 55])
+
+
 def test_a_byte_beside_the_array_shows() -> None:
     block = Guarded.like(f(1, 2, 3))
     address = block.array.ctypes.data

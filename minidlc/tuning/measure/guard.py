@@ -26,14 +26,20 @@ _PAGE = mmap.PAGESIZE
 
 
 class Guarded:
-    """`array`, of this dtype and shape, begins on a cache line between two fences."""
+    """`array`, of this dtype and shape, begins on a cache line between two fences.
+
+    MemoryError if there is no room for it.
+    """
 
     def __init__(
         self, dtype: np.dtype[np.generic], shape: tuple[int, ...], fill: int = _NAN
     ) -> None:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         room = -(-max(size, 1) // _PAGE) * _PAGE
-        block = mmap.mmap(-1, room + 2 * _PAGE)
+        try:
+            block = mmap.mmap(-1, room + 2 * _PAGE)
+        except OSError as error:
+            raise MemoryError(str(error)) from None
         whole = np.frombuffer(block, np.uint8)
         self._inner = whole[_PAGE : _PAGE + room]
         self._inner[:] = _MARK

@@ -71,7 +71,7 @@ class LocalMeasurer:
         self.deadline, self.repeats, self.seed, self.flush = deadline, repeats, seed, flush
         self._builders: list[_Worker] = []
         self._runner = _Worker("run")
-        self._kernels: dict[str, _Kernel] = {}
+        self._kernels: dict[tuple[str, ...], _Kernel] = {}
         self._folder: Path | None = None  # of what the plain loops gave
 
     def __enter__(self) -> Self:
@@ -133,13 +133,14 @@ class LocalMeasurer:
 
     def _kernel(self, task: Task) -> _Kernel:
         """What is known of a task; it is set up when it is first met."""
-        key = task.workload.key
+        outputs = tuple(t.name for t in task.group.outputs)
+        key = (task.workload.key, *task.placeholders, *outputs)  # a key does not tell names apart
         if key not in self._kernels:
             check_runs_here(task)
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="minidlc-tuning-"))
-            folder = self._folder / key
-            folder.mkdir(exist_ok=True)
+            folder = self._folder / str(len(self._kernels))
+            folder.mkdir()
             (plain,) = self._made(task, [None])
             self._kernels[key] = _Kernel(setting_of(task, folder, self.seed, self.flush), plain)
         return self._kernels[key]

@@ -6,9 +6,9 @@
 
 The check is one run on guarded copies of the inputs (guard.py), outputs and workspace filled with
 NaN. Times are taken on ordinary memory, which all candidates share. With one thread the clock is
-the processor time of that thread: on a machine with other work the middle 80 % of times of a
-product spread over 6 % by it and over 450 % by the clock on the wall, as each moment without a core
-counts there. Several threads wait for each other, so that only the wall knows.
+the processor time of that thread: on two cores with ten busy processes the medians of a product of
+512 (of 64) spread over 2 % (1 %) by it, and over 35 % (94 %) by the clock on the wall, as each
+moment without a core counts there. Several threads wait for each other: only the wall knows.
 Treated in course chapter 06_autotune.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ from minidlc.tuning.measure.build import Built, Code
 from minidlc.tuning.measure.check import differs
 from minidlc.tuning.measure.guard import Guarded
 
-_REPEAT = 2e-3  # seconds that a repeat takes at least: the clock is read twice in it
+_COARSE = sys.platform == "win32"  # its clock of a thread goes in steps of 16 ms
+_REPEAT = 5e-3  # seconds that a repeat takes at least: at 2 ms the medians spread twice as far
 _EVICTED = 32 << 20  # bytes written between runs, where caches are to be cold
 _COLD_RUNS = 5  # in a repeat, then
 
@@ -119,7 +121,7 @@ class Bench:
         then many runs are one reading of the clock, and small kernels can be told apart; what is
         best warm is seldom not best cold.
         """
-        clock = time.thread_time if self.threads == 1 else time.perf_counter
+        clock = time.perf_counter if self.threads > 1 or _COARSE else time.thread_time
         loaded.run(1)
         once = max(self._seconds(loaded, 1, clock), 1e-9)
         count = math.ceil(_REPEAT / once)
