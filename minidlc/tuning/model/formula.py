@@ -71,6 +71,7 @@ TERMS: tuple[Term, ...] = (
     ),
 )
 _FORK = 4000.0  # cycles until all threads run, and until all have ended
+_PULL = 1e-5  # toward equal factors: decides where the trials do not
 _PLACE = {name: n for n, name in enumerate(FEATURES)}
 
 
@@ -168,7 +169,7 @@ def fitted(known: Sequence[Samples]) -> Array:
     x, y, w = np.concatenate(rows), np.concatenate(costs), np.concatenate(weights)
     clock = float(np.median(y / x.sum(axis=1)))  # seconds a cycle if all prices are right
     a = clock * x / y[:, None] * w[:, None]
-    return clock * nonnegative(a, w, pull=0.01)
+    return clock * nonnegative(a, w, pull=_PULL)
 
 
 def nonnegative(a: Array, b: Array, pull: float, sweeps: int = 200) -> Array:

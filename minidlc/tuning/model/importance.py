@@ -57,10 +57,13 @@ def _indicators(configs: Sequence[Config]) -> tuple[list[str], Array]:
         seen.setdefault(("way", config.way), []).append(n)
         for knob, value in config.knobs:
             seen.setdefault((f"{config.way}.{knob}", value), []).append(n)
-    columns = np.zeros((len(configs), len(seen)))
-    for place, rows in enumerate(seen.values()):
+    # a knob that had one value says no more than its way
+    whole = [rows for (name, _), rows in seen.items() if name == "way"]
+    kept = {key: rows for key, rows in seen.items() if key[0] == "way" or rows not in whole}
+    columns = np.zeros((len(configs), len(kept)))
+    for place, rows in enumerate(kept.values()):
         columns[rows, place] = 1.0
-    return [name for name, _ in seen], columns
+    return [name for name, _ in kept], columns
 
 
 def feature_importance(model: CostModel, known: Sequence[Samples]) -> dict[str, float]:

@@ -19,7 +19,7 @@ import numpy as np
 from minidlc.expr.types import Array
 from minidlc.tuning.problem import Samples
 
-OTHERS = 32.0  # the samples of all other problems count together as that many of this one
+OTHERS = 32.0  # the samples of all other problems count together as that many of this one, at first
 MOST = 512  # samples taken of another problem, evenly from the fastest to the slowest
 
 
@@ -36,7 +36,8 @@ class Pool:
 def pooled(known: Sequence[Samples]) -> Pool | None:
     """All samples with features; None if there are no two that differ in their problem.
 
-    With more samples of the last problem the others count for less and less.
+    With more samples of the last problem the others count for less and less: together as 32 of
+    it if it has none, as 16 if it has 32.
     """
     parts = [_ranked(s) for s in known]
     parts = [*map(_thinned, parts[:-1]), *parts[-1:]]
@@ -44,8 +45,9 @@ def pooled(known: Sequence[Samples]) -> Pool | None:
     if all(np.ptp(s.costs) == 0 for s in parts):
         return None
     others = sum(len(s.costs) for s in parts[:-1])
-    foreign = min(1.0, OTHERS / others) if others else 1.0
     sizes = [len(s.costs) for s in parts]
+    share = OTHERS * OTHERS / (OTHERS + sizes[-1])
+    foreign = min(1.0, share / others) if others else 1.0
     weights = [np.full(n, foreign) for n in sizes[:-1]] + [np.ones(sizes[-1])]
     return Pool(
         np.concatenate([s.features for s in parts]),
