@@ -29,6 +29,8 @@ from minidlc.tuning.space import Config
 from minidlc.tuning.trial import Trial
 from minidlc.tuning.tuner import BATCH, FINALISTS, ROUNDS, TaskRun
 
+MORE = 16  # trials of a later batch: each costs the search dozens of points that it looks at
+_BUILDING, _LEAST_TURN = 0.5, 0.003  # seconds of a final: to build the points, and of a turn
 SLACK = 1.1  # a layout whose sum is more than this times the least is given up
 
 
@@ -85,11 +87,11 @@ class ModelTuner:
         self.results: list[TaskResult] = []
         self.failed: dict[str, str] = {}
         self._counts = self._wanted()
-        self._started, self._new = clock(), 0
+        self._each = math.inf  # seconds of a trial in the quickest batch
+        self._last = dict.fromkeys(range(len(self.runs)), BATCH)
 
     def _hears(self, number: int) -> Callable[[Trial], None]:
         def hear(trial: Trial) -> None:
-            self._new += 1
             if self.told:
                 run = self.runs[number]
                 first = run.trials[0].cost
@@ -126,8 +128,15 @@ class ModelTuner:
         return known | {r.task.workload.key: median(r.best_seconds) for r in self.results}
 
     def _wanted(self) -> list[int]:
-        """Calls of each task in the layouts that may still win."""
-        costs = self.costs
+        """Calls of each task in the layouts that may still win.
+
+        A task that was not tried yet is taken to gain as much as the luckiest of those that were.
+        """
+        pairs = list(zip(self.tasks, self.runs, strict=True))
+        shares = [run.cost / self.estimates[t.key] for t, run in pairs]
+        luck = min((s for s in shares if math.isfinite(s)), default=1.0)
+        hopes = {t.key: min(1.0, luck) * self.estimates[t.key] for t, r in pairs if not r.trials}
+        costs = self.costs | hopes
         sums = [v.seconds(costs) for v in self.variants]
         alive = [v for v, s in zip(self.variants, sums, strict=True) if s <= SLACK * min(sums)]
         return [max(v.counts.get(t.key, 0) for v in alive) for t in self.tasks]
@@ -136,27 +145,39 @@ class ModelTuner:
         """Try points until there are so many, or until the clock says `until`."""
         while trials is None or self.trials < trials:
             number = next_task([self._progress(i) for i in range(len(self.runs))])
-            count = BATCH if trials is None else min(BATCH, trials - self.trials)
-            if until is not None:
-                count = min(count, self._affordable(until))
-            if number is None or count < 1:
+            if number is None:
                 break
             run = self.runs[number]
-            run.explore(len(run.trials) + count, self._known(number))
+            count = MORE if run.trials else BATCH
+            if trials is not None:
+                count = min(count, trials - self.trials)
+            if until is not None:
+                count = min(count, self._affordable(until))
+            if count < 1:
+                break
+            start, before = self.clock(), len(run.trials)
+            run.explore(before + count, self._known(number), batch=count)
+            found = len(run.trials) - before
+            if found:
+                self._each = min(self._each, (self.clock() - start) / found)
+            self._last[number] = max(1, found)
             self._counts = self._wanted()
 
     def _affordable(self, until: float) -> int:
-        """How many trials fit in, as long as those before them took; a batch at the start."""
+        """How many trials fit in, each as long as in the quickest batch so far."""
         left = until - self.clock()
-        each = (self.clock() - self._started) / max(1, self._new)
-        return BATCH if left > 0 and not self._new else int(left / max(each, 1e-9))
+        if math.isinf(self._each):  # nothing was tried yet
+            return BATCH if left > 0 else 0
+        return int(min(left / max(self._each, 1e-9), MORE))
 
     def _progress(self, number: int) -> Progress:
         task, run = self.tasks[number], self.runs[number]
         costs = tuple(run.curve)
         if not run.trials:
             costs = (self.estimates[task.key],)
-        return Progress(self._counts[number], len(run.trials), costs, BATCH, run.is_done)
+        return Progress(
+            self._counts[number], len(run.trials), costs, self._last[number], run.is_done
+        )
 
     def _known(self, number: int) -> list[Samples]:
         """Samples of the other tasks of its kind."""
@@ -168,10 +189,12 @@ class ModelTuner:
 
     def final_seconds(self) -> float:
         """An estimate of what the finals will take."""
-        return sum(self._final_of(t) for t in self.tasks)
+        pairs = zip(self.tasks, self._counts, strict=True)
+        return sum(self._final_of(task) for task, count in pairs if count)
 
     def _final_of(self, task: ModelTask) -> float:
-        return 1.0 + ROUNDS * (FINALISTS + 1) * 2 * max(0.005, self.estimates[task.key])
+        turn = max(_LEAST_TURN, 1.5 * self.estimates[task.key])
+        return _BUILDING + ROUNDS * (FINALISTS + 1) * turn
 
     def finish(self, until: float | None = None) -> None:
         """The finals, the heaviest task first. TuneError (MDLC1351) if no task can be measured.

@@ -101,14 +101,14 @@ class TaskRun:
         found = best(self.trials)
         return float("inf") if found is None else found.cost
 
-    def explore(self, trials: int, known: Sequence[Samples] = ()) -> None:
+    def explore(self, trials: int, known: Sequence[Samples] = (), batch: int = BATCH) -> None:
         """Go on until `trials` points were tried, or the search has no more."""
         found = explore(
             _Once(self.kernel, {t.config: t for t in self.trials}),
             self.search,
             trials=trials,
             seed=self.seed,
-            batch=BATCH,
+            batch=batch,
             model=self.model,
             known=known,
             first=_first(self.task),

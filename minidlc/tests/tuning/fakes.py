@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minidlc.expr.types import Array
+from minidlc.tests.tuning.kernels import product
+from minidlc.tests.tuning.results import MACHINE, Planted
 from minidlc.tuning.problem import Samples
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
@@ -75,3 +77,8 @@ class FakeMeasurer:
         times = [cost(task, c) for c in configs]
         noise = [1 + 0.05 * digest(str(i)) for i in range(rounds)]
         return [() if t == float("inf") else tuple(t * n for n in noise) for t in times]
+
+
+def planted_task(name: str = "kernel", rows: int = 24) -> Task:
+    """A small product with ways that are quickly lowered."""
+    return Planted(product(rows, 32, 16), "matmul", MACHINE, 1, name)

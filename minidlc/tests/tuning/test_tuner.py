@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minidlc.support.errors import OptionError, TuneError
-from minidlc.tests.tuning.fakes import FakeMeasurer, indifferent, scattered
+from minidlc.tests.tuning.fakes import FakeMeasurer, indifferent, planted_task, scattered
 from minidlc.tests.tuning.kernels import product, task_of
 from minidlc.tuning.database import Database
 from minidlc.tuning.space import Config
@@ -22,7 +22,7 @@ tune = partial(tune_task, model=indifferent)
 
 
 def test_the_default_is_tried_first_and_the_fastest_points_meet_it_in_the_final() -> None:
-    task, m = task_of(product()), FakeMeasurer()
+    task, m = planted_task(), FakeMeasurer()
     r = tune(task, m, trials=12)
     assert m.asked[0][1] == r.trials[0].config == task.default
     assert len(r.trials) == 12
@@ -35,7 +35,7 @@ def test_the_default_is_tried_first_and_the_fastest_points_meet_it_in_the_final(
 
 
 def test_the_same_seed_gives_the_same_trials() -> None:
-    runs = [tune(task_of(product()), FakeMeasurer(), trials=12, seed=s) for s in (3, 3, 4)]
+    runs = [tune(planted_task(), FakeMeasurer(), trials=12, seed=s) for s in (3, 3, 4)]
     first, again, other = ([t.config for t in r.trials] for r in runs)
     assert first == again != other
 
@@ -44,7 +44,7 @@ def test_the_default_stays_where_the_final_does_not_confirm_the_search() -> None
     def lucky(task: Task, config: Config) -> float:
         return 1.5e-3 if config == task.default else 1.5e-3 * 1.001
 
-    task, m = task_of(product()), FakeMeasurer(final=lucky)
+    task, m = planted_task(), FakeMeasurer(final=lucky)
     r = tune(task, m, trials=12)
     assert min(t.cost for t in r.trials) < 1.5e-3
     assert r.best == task.default
@@ -53,7 +53,7 @@ def test_the_default_stays_where_the_final_does_not_confirm_the_search() -> None
 
 
 def test_a_finalist_that_fails_in_the_final_does_not_win() -> None:
-    task = task_of(product())
+    task = planted_task()
     r = tune(task, FakeMeasurer(), trials=12)
 
     def breaks(task: Task, config: Config) -> float:
@@ -64,7 +64,7 @@ def test_a_finalist_that_fails_in_the_final_does_not_win() -> None:
 
 
 def test_loops_are_measured_once_whatever_knobs_gave_them() -> None:
-    task, m = task_of(product()), FakeMeasurer()
+    task, m = planted_task(), FakeMeasurer()
     r = tune(task, m, trials=24)
     texts = [str(task.lower(c).loops) for _, c in m.asked]
     assert len(set(texts)) == len(texts) < len(r.trials)
@@ -112,13 +112,15 @@ def test_a_run_that_breaks_off_has_kept_what_had_ended(tmp_path: Path) -> None:
     m = FakeMeasurer(breaks)
     with pytest.raises(KeyboardInterrupt):
         tune(task, m, trials=12, database=Database(path))
-    assert len(Database(path)) == 4
+    kept = {r.config for r in Database(path).records}
+    assert {c for _, c in m.asked[:4]} <= kept
+    assert m.asked[4][1] not in kept
 
 
 def test_where_all_trials_fail_the_first_reason_and_counts_are_said() -> None:
     m = FakeMeasurer(lambda task, config: float("inf"))
     with pytest.raises(TuneError, match="MDLC1351") as e:
-        tune(task_of(product()), m, trials=6)
+        tune(planted_task(), m, trials=6)
     assert "6 crashed; the first, " in e.value.message
     assert "SIGSEGV" in e.value.message
 
@@ -128,7 +130,7 @@ def test_a_default_that_cannot_be_measured_is_an_error() -> None:
         return float("inf") if config == task.default else scattered(task, config)
 
     with pytest.raises(TuneError, match="MDLC1352") as e:
-        tune(task_of(product()), FakeMeasurer(cost), trials=6)
+        tune(planted_task(), FakeMeasurer(cost), trials=6)
     assert "in the search it was crashed" in e.value.message
 
 
@@ -137,17 +139,17 @@ def test_failed_trials_are_counted_and_go_on() -> None:
         odd = int(1e6 * scattered(task, config)) % 2
         return float("inf") if odd and config != task.default else scattered(task, config)
 
-    r = tune(task_of(product()), FakeMeasurer(some), trials=16)
+    r = tune(planted_task(), FakeMeasurer(some), trials=16)
     assert {t.fate for t in r.trials} == {Fate.OK, Fate.CRASHED}
 
 
 @pytest.mark.parametrize("trials", [0, -1, np.int64(0)])
 def test_less_than_one_trial_is_refused(trials: int) -> None:
     with pytest.raises(OptionError, match="MDLC1350"):
-        tune(task_of(product()), FakeMeasurer(), trials=trials)
+        tune(planted_task(), FakeMeasurer(), trials=trials)
 
 
 @pytest.mark.parametrize("trials", ["64", 1.5, True, None])
 def test_trials_is_a_whole_number(trials: int) -> None:
     with pytest.raises(OptionError, match="MDLC1001"):
-        tune(task_of(product()), FakeMeasurer(), trials=trials)
+        tune(planted_task(), FakeMeasurer(), trials=trials)
