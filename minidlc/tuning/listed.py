@@ -22,6 +22,8 @@ from minidlc.expr.types import Array
 from minidlc.support.errors import TuneError
 from minidlc.tuning.space import Config, Space
 
+_FAR = 1 << 14  # more than any number of knobs
+
 
 @dataclass(frozen=True)
 class Listed(Space):
@@ -73,9 +75,9 @@ class Listed(Space):
 
     @cached_property
     def _values(self) -> dict[str, Array]:
-        """By way: i64[points, knobs]."""
+        """By way: i64[knobs, points]."""
         return {
-            way: np.array([[v for _, v in p.knobs] for p in points], np.int64)
+            way: np.array([[v for _, v in p.knobs] for p in points], np.int64).T.copy()
             for way, points in self._by_way.items()
         }
 
@@ -86,8 +88,8 @@ class Listed(Space):
     def mutated(self, config: Config, rng: Random, changes: int = 1) -> Config:
         """A point of the same way that differs in `changes` knobs, or in nearly as many."""
         apart = self._apart(config)
-        off = np.where(apart > 0, np.abs(apart - changes), np.iinfo(np.int64).max)
-        return config if not (apart > 0).any() else self._least(config.way, off, rng)
+        off = np.where(apart > 0, np.abs(apart - changes), _FAR)
+        return self._least(config.way, off, rng) if off.min() < _FAR else config
 
     def crossed(self, a: Config, b: Config, rng: Random) -> Config:
         """Each knob from one of two points of the same way, or the nearest to that which is
@@ -99,14 +101,14 @@ class Listed(Space):
         child = Config(a.way, tuple(pairs))
         if child in self:
             return child
-        apart = self._apart(child)
-        known = (self._apart(a) == 0) | (self._apart(b) == 0)
-        return a if known.all() else self._least(a.way, np.where(known, len(apart) + 1, apart), rng)
+        off = np.where((self._apart(a) == 0) | (self._apart(b) == 0), _FAR, self._apart(child))
+        return self._least(a.way, off, rng) if off.min() < _FAR else a
 
     def _apart(self, config: Config) -> Array:
         """Of each point of the way: the number of knobs that differ from those of `config`."""
         values = self._values[config.way]
-        return (values != np.array([v for _, v in config.knobs], np.int64)).sum(axis=1)
+        here = np.array([v for _, v in config.knobs], np.int64)
+        return (values != here[:, None]).sum(axis=0, dtype=np.int16)
 
     def _least(self, way: str, distance: Array, rng: Random) -> Config:
         places = np.flatnonzero(distance == distance.min())

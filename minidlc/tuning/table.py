@@ -81,7 +81,8 @@ class Table:
     ) -> Table:
         """The table of a task's trials and their features, f64[trials, f], rows in the same order.
 
-        `how` says how they were measured, `date` (YYYY-MM-DD) when, today if empty. TuneError (MDLC1332) if they make no table.
+        `how` says how they were measured, `date` (YYYY-MM-DD) when, today if empty. TuneError
+        (MDLC1332) if they make no table.
         """
         about = {
             "kernel": task.workload.text,
