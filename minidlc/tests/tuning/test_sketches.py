@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from random import Random
 
@@ -18,6 +19,7 @@ from minidlc.tests.ops import checks
 from minidlc.tests.tuning.kernels import product
 from minidlc.tests.tuning.sketch_kernels import (
     AVX2,
+    KERNELS,
     STRICT,
     bytes_product,
     interpreted,
@@ -97,6 +99,25 @@ def test_threads_get_blocks_where_the_work_is_enough() -> None:
         assert trace.count("parallel(") == wanted
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_workload_has_the_same_points(name: str) -> None:
+    """A worker gets the text of the kernel, where tensors have other names, and a point."""
+    kernel = task(name)
+    again = Task(kernel.workload.group, kernel.kind, AVX2, 1)
+    assert again.space.ways == kernel.space.ways
+    for config in sketch_points(kernel, 1):
+        steps, others = (len(t.schedule(config).trace) for t in (kernel, again))
+        assert steps == others
+
+
+def test_ways_can_be_sent_to_another_process() -> None:
+    kernel = task("matmul")
+    for way in sketches(kernel.group, kernel.kind, AVX2):
+        again = pickle.loads(pickle.dumps(way))
+        assert again.name == way.name
+        assert again.knobs(kernel.group, AVX2) == way.knobs(kernel.group, AVX2)
+
+
 def test_golden_trace() -> None:
     kernel = Task(product(512, 512, 512), "matmul", AVX2, 1)
     point = {"tile_i": 6, "tile_j": 16, "block_i": 8, "block_j": 4, "unroll_k": 2}
@@ -141,6 +162,12 @@ def test_why_something_is_not_packed() -> None:
     group = Group((square,), square)
     (row,) = explain_sketches(group, "matmul", AVX2).of("pack")
     assert (row.taken, row.why) == (False, "it is read at 2 places")
+
+
+def test_where_copies_can_be_made() -> None:
+    assert why("conv", "compute_at", "w") == "+ blocks of w need a part of it"
+    assert why("matmul", "compute_at", "j") == "+ blocks of j need a part of its copy"
+    assert why("constant", "compute_at", "j").startswith("- it is constant")
 
 
 def test_an_explanation_as_text() -> None:

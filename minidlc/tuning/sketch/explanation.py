@@ -28,7 +28,7 @@ from minidlc.tuning.sketch.access import (
     variables,
 )
 from minidlc.tuning.sketch.intrinsics import Match
-from minidlc.tuning.sketch.plan import Plan, pack_refusal, plan_of
+from minidlc.tuning.sketch.plan import Plan, block_of, pack_refusal, plan_of
 from minidlc.tuning.sketch.rows import RowPlan, inline_for_rows, row_plan, row_variant
 from minidlc.tuning.sketch.streams import Stream, stream_of
 
@@ -86,6 +86,7 @@ def explained(group: Group, target: Target, sketches: tuple[str, ...]) -> Explan
     if isinstance(plan, Plan):
         found += _tiles(sch, group, plan)
         found += _packs(sch, group, plan)
+        found += _places(plan)
     else:
         found.append(Row("tile", _anchor(group), "", False, plan))
     found += _sums(group, row, target)
@@ -185,6 +186,21 @@ def _packs(sch: Schedule, group: Group, plan: Plan) -> Iterator[Row]:
         else:
             why = pack_refusal(buffer, list(reads(sch.state, body)), group, plan.tiled)
             yield Row("pack", name, buffer, False, why)
+
+
+def _places(plan: Plan) -> Iterator[Row]:
+    """Where copies can be made: at the loops over blocks of what they depend on."""
+    for name, axis in plan.copies.items():
+        why = f"blocks of {axis} need a part of it" if axis else "every tile reads all of it"
+        yield Row("compute_at", name, axis, bool(axis), why)
+    for operand in plan.operands:
+        axis = block_of(operand, plan)
+        if operand.is_constant:
+            why = "it is constant: packed once, at compile time"
+            yield Row("compute_at", operand.name, axis, False, why)
+        else:
+            why = f"blocks of {axis} need a part of its copy"
+            yield Row("compute_at", operand.name, axis, True, why)
 
 
 def _sums(group: Group, row: RowPlan | str, target: Target) -> Iterator[Row]:

@@ -126,6 +126,12 @@ def _block_of(copy: Tensor, found: Iterable[Load], order: tuple[str, ...]) -> st
     return next((a for a in reversed(order) if a in axes), "")
 
 
+def block_of(operand: Operand, plan: Plan) -> str:
+    """The innermost of the loops over blocks that a packed operand depends on."""
+    axes = {axis for _, axis in operand.tiles}
+    return next(axis for axis in reversed(plan.outer_order) if axis in axes)
+
+
 def refusal(group: Group) -> str:
     """Why a kernel has nothing to tile; "" if it has."""
     anchor, last = group.anchor, group.last

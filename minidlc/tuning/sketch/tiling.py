@@ -33,7 +33,7 @@ from minidlc.target import Target
 from minidlc.te import Schedule
 from minidlc.tuning.sketch.intrinsics import Match
 from minidlc.tuning.sketch.loops import split
-from minidlc.tuning.sketch.plan import Operand, Plan, plan_of
+from minidlc.tuning.sketch.plan import Operand, Plan, block_of, plan_of
 
 BODY, CODE = 256, 2048  # multiply-adds of vectors in the innermost loop, in all copies of it
 TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
@@ -309,9 +309,7 @@ class _Tiling:
         if operand.is_constant:
             stage.prepack()
         elif self.structure.at_blocks:
-            axes = {axis for _, axis in operand.tiles}
-            place = next(a for a in reversed(self.plan.outer_order) if a in axes)
-            stage.compute_at(self.group.last, self.outer[place])
+            stage.compute_at(self.group.last, self.outer[block_of(operand, self.plan)])
         elif is_shared(self.group):
             stage.parallel(stage.loops[0])
 
