@@ -199,11 +199,18 @@ def _best(s: Summary) -> Iterator[str]:
         return
     left = s.points - s.tried
     yield f"not proved: {left:,} points were not tried"
-    if s.gap is not None:
+    if s.gap is None:
+        return
+    if s.spread is not None and s.gap <= s.spread:
         yield (
-            f"an estimate from the two fastest: the best may be about {percent(s.gap)} faster "
-            "(as if trials were drawn at random)"
+            f"the two fastest differ by {percent(s.gap)}, less than the winner's repeats do "
+            f"(±{percent(s.spread)}): noise hides what may be left"
         )
+        return
+    yield (
+        f"an estimate from the two fastest: the best may be about {percent(s.gap)} faster "
+        "(as if trials were drawn at random)"
+    )
 
 
 def _tomorrow(result: TaskResult, s: Summary) -> list[str]:

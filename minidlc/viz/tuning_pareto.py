@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from minidlc.support.timing import readable
-from minidlc.tuning.objectives import objective, pareto
+from minidlc.tuning.objectives import OBJECTIVES, objective, pareto
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.trial import Fate, Trial
 from minidlc.viz.boxes import bytes_text
@@ -26,11 +26,10 @@ _TOP, _BOTTOM = 150, 560
 
 
 def objectives(trials: Sequence[Trial]) -> tuple[str, ...]:
-    """What was counted beside time, of every trial that ran, and is not the same for all."""
+    """The objectives beside time that all trials that ran have, and that tell them apart."""
     ran = [t for t in trials if t.fate is Fate.OK]
-    names = dict.fromkeys(name for t in ran for name in t.figures if name != "seconds")
-    whole = (n for n in names if all(n in t.figures for t in ran))
-    return tuple(n for n in whole if len({t.figures[n] for t in ran}) > 1)
+    names = [n for n in OBJECTIVES if n != "seconds" and all(n in t.figures for t in ran)]
+    return tuple(n for n in names if len({t.figures[n] for t in ran}) > 1)
 
 
 def pareto_picture(result: TaskResult, most: int = SHOWN) -> Drawing | None:

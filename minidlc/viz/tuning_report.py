@@ -145,8 +145,10 @@ def _tasks(results: Sequence[TaskResult]) -> str:
                 (escape(cut(f"{result.best}", 120)), None),
             ]
         )
-    heads = ("kernel", "in the model", "trials", "default", "best", "ratio", "winner")
-    note = "Times are those of all kernels of a kind together, in one run of the model."
+    heads = ("kernel", "calls", "trials", "default", "best", "ratio", "winner")
+    better = sum(r.is_better for r in results)
+    note = f"{better} of {len(results)} kernels got faster, the others keep the compiler's choice. "
+    note += "Times are those of all calls of a kernel in one run of the model."
     return f"<h2>Kernels</h2><p>{note}</p>{_table(heads, rows)}"
 
 
@@ -305,14 +307,15 @@ const value = (row, n) => {
   return v === "" ? (cell.textContent === "" ? Infinity : cell.textContent) : Number(v);
 };
 const order = (a, b) => typeof a === "number" && typeof b === "number"
-  ? a - b || 0 : typeof a === typeof b ? a.localeCompare(b) : typeof a === "number" ? 1 : -1;
+  ? a - b : typeof a === typeof b ? a.localeCompare(b) : typeof a === "number" ? 1 : -1;
 document.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => {
   const head = button.parentElement, table = head.closest("table"), n = head.cellIndex;
   const up = head.getAttribute("aria-sort") !== "ascending";
   for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", up ? "ascending" : "descending");
   const rows = [...table.tBodies[0].rows].map(row => [value(row, n), row]);
-  rows.sort((a, b) => up ? order(a[0], b[0]) : order(b[0], a[0]));
+  const none = pair => pair[0] === Infinity;  // nothing in the cell: last in either order
+  rows.sort((a, b) => none(a) - none(b) || (up ? order(a[0], b[0]) : order(b[0], a[0])));
   table.tBodies[0].append(...rows.map(pair => pair[1]));
 }));
 function open() {

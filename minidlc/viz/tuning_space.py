@@ -21,7 +21,7 @@ from minidlc.viz.graph import MARGIN, page_title
 from minidlc.viz.plot import TEXT
 from minidlc.viz.tuning_progress import short
 
-_OPENED = 4  # ways with all their knobs; others are lines
+_KNOBS = 12  # with a row each; ways that come after have a line
 _LISTED = 12  # ways with a line each
 _CELLS = 10  # candidates of a knob that are drawn
 _NAMES = 250  # width of the names of knobs
@@ -32,38 +32,65 @@ _OTHERS = (("way", "the choice of the way"), ("rest", "several together and nois
 
 def space_picture(result: TaskResult) -> Drawing:
     """The space of a task: 1920 wide, as high as it needs."""
-    space, summary = result.task.space, Summary.of(result)
-    about = "" if summary.exact else "about "
-    points = f"{about}{summary.points:,} point{'s' * (summary.points != 1)}"
-    share = f" ({percent(summary.tried / summary.points)})" if summary.points else ""
-    title = f"{short(result.task.name)}: {points} in {len(space.ways)} way"
-    title += f"{'s' * (len(space.ways) != 1)}, {summary.tried:,} tried{share}"
+    title = headline(result)
+    importance = shares(result.trials)
     items: list[Item] = [page_title(title, SLIDE)]
     note = "★ the winner's value, d the default's; bar: median of the trials with it, short is fast"
     items.append(Label(f"{note}; ×n: how many ran", MARGIN, 84, TEXT, role="muted"))
-    importance, y = shares(result.trials), 116.0
+    y = 116.0
     if importance:
-        rest = ", ".join(f"{percent(importance[n])} {word}" for n, word in _OTHERS)
+        rest = ", ".join(f"{100 * importance[n]:.0f} % {word}" for n, word in _OTHERS)
         note = f"right: what the spread of the times comes from; beside the knobs {rest}"
         items.append(Label(note, MARGIN, 110, TEXT, role="muted"))
         y = 142.0
-    rows = tried_ways(space, result.trials)
-    opened = [r for r in rows if r[1] and space.ways[r[0]]][:_OPENED]
-    columns = max((len(v) for row in opened for v in space.ways[row[0]].values()), default=0)
+    rows = tried_ways(result.task.space, result.trials)
+    opened = _opened(result, rows)
+    columns = max((len(v) for way in opened for v in _open(result, way).values()), default=0)
     bars = MARGIN + _NAMES + max(6, min(columns, _CELLS)) * _CELL + 40
-    for row in opened:
-        items += _way(result, row, (y, bars), importance)
-        y += 44 + _ROW * len(space.ways[row[0]])
-    rest = [r for r in rows if r not in opened]
-    for row in rest[:_LISTED]:
-        items.append(Label(_line(result, row, 1700), MARGIN, y + 20, 18, role="text"))
-        y += 34
-    if len(rest) > _LISTED:
-        more = ", ".join(short(name, 30) for name, _, _ in rest[_LISTED:])
-        text = shorten(f"and {len(rest) - _LISTED} more: {more}", SLIDE - 2 * MARGIN, TEXT)
-        items.append(Label(text, MARGIN, y + 20, TEXT, role="muted"))
-        y += 34
-    return Drawing(SLIDE, y + 24, title, tuple(items))
+    for row in rows:
+        if row[0] in opened:
+            items += _way(result, row, (y, bars), importance)
+            y += 44 + _ROW * len(_open(result, row[0]))
+    lines = _rest(result, [r for r in rows if r[0] not in opened])
+    for n, line in enumerate(lines):
+        items.append(Label(line, MARGIN, y + 20 + 34 * n, 18, role="text"))
+    return Drawing(SLIDE, y + 34 * len(lines) + 24, title, tuple(items))
+
+
+def headline(result: TaskResult) -> str:
+    """'k0_matmul: 1,152 points in 3 ways, 64 tried (5.6 %)'."""
+    summary, ways = Summary.of(result), len(result.task.space.ways)
+    about = "" if summary.exact else "about "
+    points = f"{about}{summary.points:,} point{'s' * (summary.points != 1)}"
+    share = f" ({percent(summary.tried / summary.points)})" if summary.points else ""
+    title = f"{short(result.task.name)}: {points} in {ways} way{'s' * (ways != 1)}"
+    return f"{title}, {summary.tried:,} tried{share}"
+
+
+def _open(result: TaskResult, way: str) -> Mapping[str, tuple[int, ...]]:
+    """The knobs of a way that leave a choice."""
+    return {n: v for n, v in result.task.space.ways[way].items() if len(v) > 1}
+
+
+def _opened(result: TaskResult, rows: Sequence[tuple[str, int, float]]) -> list[str]:
+    """The ways that are drawn with their knobs: the fastest, as many as a slide holds."""
+    found, height = list[str](), 0
+    for way, count, _ in rows:
+        knobs = len(_open(result, way))
+        if count and knobs and (not found or height + knobs <= _KNOBS):
+            found.append(way)
+            height += knobs
+    return found
+
+
+def _rest(result: TaskResult, rows: Sequence[tuple[str, int, float]]) -> list[str]:
+    """A line for each other way; of very many, their names."""
+    lines = [_line(result, row, 1700) for row in rows[:_LISTED]]
+    if len(rows) > _LISTED:
+        more = ", ".join(short(name, 30) for name, _, _ in rows[_LISTED:])
+        text = f"and {len(rows) - _LISTED} more: {more}"
+        lines.append(shorten(text, SLIDE - 2 * MARGIN, 18))
+    return lines
 
 
 def _line(result: TaskResult, row: tuple[str, int, float], room: float) -> str:
@@ -73,11 +100,15 @@ def _line(result: TaskResult, row: tuple[str, int, float], room: float) -> str:
     size = math.prod(map(len, knobs.values()))
     words = f"{len(knobs)} knob{'s' * (len(knobs) != 1)}, {size:,} point{'s' * (size != 1)}"
     words = words if knobs else "no knobs"
+    fixed = [f"{name} {values[0]}" for name, values in knobs.items() if len(values) == 1]
+    alone = f"; fixed: {', '.join(fixed)}" if fixed else ""
     best = f", best {readable(least)}" if math.isfinite(least) else ", none ran" if count else ""
     roles = {"the default": result.task.default.way, "the winner": result.best.way}
     who = [role for role, name in roles.items() if name == way]
     end = f" ({' and '.join(who)})" if who else ""
-    return shorten(f"{short(way, 60)}: {words}, {count:,} tried{best}{end}", room, 18, bold=True)
+    return shorten(
+        f"{short(way, 60)}: {words}, {count:,} tried{best}{end}{alone}", room, 18, bold=True
+    )
 
 
 def _way(
@@ -96,8 +127,8 @@ def _way(
     medians = [v.median for values in seen.values() for v in values if v.median is not None]
     ends = (row[2], max(medians, default=row[2]))
     y = top + 40
-    for knob, values in seen.items():
-        marks = _marks(result, way, knob)
+    for knob in _open(result, way):
+        values, marks = seen[knob], _marks(result, way, knob)
         name = shorten(knob, _NAMES - 20, 18)
         yield Label(name, MARGIN, y + 28, 18, role="text")
         yield from _cells(values, marks, y, ends)

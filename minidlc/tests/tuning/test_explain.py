@@ -32,6 +32,7 @@ from minidlc.tuning.summary import (
     percent,
     rank_correlation,
     ranks,
+    shares,
     tried_ways,
 )
 from minidlc.tuning.task import Task
@@ -207,6 +208,23 @@ def test_a_winner_that_no_longer_lowers_is_said() -> None:
     gone = Gone(task.group, task.kind, task.target, 1)
     gone.__dict__["ways"] = dict(task.ways)
     assert "is refused now" in said_of(dataclasses.replace(result, task=gone))
+
+
+def test_a_knob_of_one_value_has_no_share() -> None:
+    ways = {"a": {"rows": (1, 2, 4), "depth": (64,)}, "plain": {}}
+    found = shares(planted(4, ways=ways, fails=0.0).trials)
+    assert found["way"] > 0.3
+    assert "a.rows" in found
+    assert "a.depth" not in found
+
+
+def test_a_gap_below_the_noise_is_no_estimate() -> None:
+    result = planted(1)
+    points = list(result.task.space)[:3]
+    trials = tuple(Trial(c, Fate.OK, (1.0 + n * 1e-4, 1.01, 0.99)) for n, c in enumerate(points))
+    text = said_of(dataclasses.replace(result, trials=trials, best=points[0]))
+    assert "noise hides what may be left" in text
+    assert "an estimate from" not in text
 
 
 def test_an_interval_over_one_is_not_called_faster() -> None:

@@ -147,6 +147,13 @@ def test_the_space_shows_the_values_of_winner_and_default() -> None:
     assert words[0] == "k0_matmul_relu: 496 points in 3 ways, 64 tried (13 %)"
 
 
+def test_knobs_without_a_choice_stand_in_the_line_of_their_way() -> None:
+    ways = {"tiled": {"rows": (4, 6), "depth": (64,)}}
+    words = texts(Picture(space_picture(planted(2, ways=ways, fails=0.0))))
+    assert "depth" not in words
+    assert any(w.endswith("; fixed: depth 64") for w in words)
+
+
 def test_a_value_that_failed_is_told_from_one_that_was_not_tried() -> None:
     words = texts(Picture(space_picture(ODD["none ran"])))
     assert any(w.startswith("none of ") for w in words)
@@ -167,7 +174,9 @@ def test_the_nests_say_which_steps_differ() -> None:
 def test_the_front_holds_no_dominated_point() -> None:
     rng = Random(0)
     trials = tuple(
-        Trial(Config.of("a", {"n": n}), Fate.OK, (rng.random() + 1,), figures={"x": rng.random()})
+        Trial(
+            Config.of("a", {"n": n}), Fate.OK, (rng.random() + 1,), figures={"energy": rng.random()}
+        )
         for n in range(50)
     )
     result = dataclasses.replace(planted(), trials=trials)
@@ -177,13 +186,14 @@ def test_the_front_holds_no_dominated_point() -> None:
     heights = [top for _, top, _, _ in corners]
     assert len(corners) > 1
     assert heights == sorted(heights)  # slower is less: down the page
-    assert f"{len(corners)} by x" in drawing.title
+    assert f"{len(corners)} by energy" in drawing.title
 
 
 def test_objectives_are_what_all_trials_have_and_that_differs() -> None:
-    figures = [{"a": 1.0, "b": 1.0, "c": 2.0}, {"a": 2.0, "b": 1.0}]
+    alike = {"moved_bytes": 1.0, "build_seconds": 3.0}
+    figures = [{"energy": 1.0, "peak_bytes": 2.0, **alike}, {"energy": 2.0, **alike}]
     trials = [Trial(Config("w"), Fate.OK, (1.0,), figures=f) for f in figures]
-    assert objectives(trials) == ("a",)
+    assert objectives(trials) == ("energy",)
     assert pareto_picture(dataclasses.replace(planted(), trials=tuple(trials[:1]))) is None
 
 
