@@ -19,7 +19,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support import extension
-from minidlc.support.errors import OptionError, TuneError
+from minidlc.support.errors import TuneError
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.trial import Trial
 
@@ -165,7 +165,7 @@ def _sound(found: list[Config], space: Space, done: Iterable[Trial]) -> list[Con
 
 
 def _believed(scores: object, count: int) -> Array:
-    """What a cost model says; OptionError (MDLC1339) unless that is a finite number a point."""
+    """What a cost model says; TuneError (MDLC1339) unless that is a finite number a point."""
     try:
         found = np.asarray(scores, np.float64)
     except (TypeError, ValueError):
@@ -174,7 +174,7 @@ def _believed(scores: object, count: int) -> Array:
         if found.shape == (count,) and np.isfinite(found).all():
             return found
         got = f"shape {found.shape}" if found.shape != (count,) else "numbers that are not finite"
-    raise OptionError(
+    raise TuneError(
         f"the cost model returns {got} for {count} points",
         hint="return f64[m] for features f64[m, f], lower where a point is believed to be faster",
         code="MDLC1339",

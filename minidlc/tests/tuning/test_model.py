@@ -13,7 +13,7 @@ import pytest
 
 import minidlc as mc
 from minidlc.expr.types import Array
-from minidlc.support.errors import OptionError
+from minidlc.support.errors import TuneError
 from minidlc.tuning.model import FEATURES, analytic, best_model, boosted, ridge
 from minidlc.tuning.model.formula import TERMS, fitted, terms
 from minidlc.tuning.model.samples import MOST, pooled
@@ -141,7 +141,7 @@ def test_without_xgboost_ridge_takes_its_place(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "xgboost", None)
     monkeypatch.setattr("minidlc.tuning.model.find_spec", lambda name: None)
     assert best_model() is ridge
-    with pytest.raises(OptionError, match="MDLC1337") as caught:
+    with pytest.raises(TuneError, match="MDLC1337") as caught:
         boosted([made_up(10, 0)], made_up(2, 1).features)
     assert "minidlc[tune]" in str(caught.value)
 
@@ -207,6 +207,6 @@ def test_nonsense_is_refused(answer: Callable[[int], Any], text: str) -> None:
     def model(known: Sequence[Samples], asked: Array) -> Array:
         return answer(len(asked))
 
-    with pytest.raises(OptionError, match=text) as caught:
+    with pytest.raises(TuneError, match=text) as caught:
         explore(Bowl(), by_score, trials=8, batch=4, model=model)
     assert caught.value.code == "MDLC1339"

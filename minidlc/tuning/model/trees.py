@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from minidlc.expr.types import Array
-from minidlc.support.errors import OptionError
+from minidlc.support.errors import TuneError
 from minidlc.tuning.model.samples import Pool, pooled
 from minidlc.tuning.problem import Samples
 
@@ -42,7 +42,7 @@ _fitted: dict[str, Any] = {}
 def boosted(known: Sequence[Samples], asked: Array) -> Array:
     """Cost model: scores f64[m], lower is faster; all 0 while nothing is known.
 
-    OptionError (MDLC1337) if xgboost is not installed.
+    TuneError (MDLC1337) if xgboost is not installed.
     """
     xgboost = _xgboost()
     pool = pooled(known)
@@ -60,7 +60,7 @@ def _xgboost() -> Any:
     try:
         return import_module("xgboost")
     except ImportError:
-        raise OptionError(
+        raise TuneError(
             "the cost model 'boosted' needs xgboost, which is not installed",
             hint='pip install "minidlc[tune]", or take minidlc.tuning.model.ridge',
             code="MDLC1337",
