@@ -25,7 +25,14 @@ from minidlc.support import extension
 from minidlc.te import lower
 from minidlc.te.primitives import Vectorize
 from minidlc.tests.driver.conftest import PACKAGED
+from minidlc.tests.tuning.landscapes import synthetic
 from minidlc.transform import Cse, rules_of
+from minidlc.tuning.model import ridge
+from minidlc.tuning.problem import explore
+from minidlc.tuning.search import Evolution
+from minidlc.tuning.space import Space
+from minidlc.tuning.table import TableProblem
+from minidlc.tuning.trial import best
 
 pytestmark = pytest.mark.llvm
 
@@ -63,10 +70,18 @@ def differentiated():
     return mc.interpret(mc.grad(graph), [np.ones_like(WANTED)])[0]
 
 
+def tuned():
+    """Find the best point of a small table; the answer, times how far off it is."""
+    table = synthetic(Space({"a": {"x": (1, 2, 4, 8), "y": (1, 2, 3), "z": (0, 1)}}))
+    trials = explore(TableProblem(table), Evolution(), trials=table.space.size, model=ridge)
+    return WANTED * (best(trials).cost / table.best)
+
+
 # member of the family or the point itself → (the shipped stage as a function, what reaches it)
 ROWS = {
     "bounds": (index.bounds, compiled),
     "compute.relu": (Relu.compute, compiled),
+    "cost_model": (ridge, tuned),
     "emit": (emit, compiled),
     "gradient.relu": (Relu.gradient, differentiated),
     "interpret": (mc.interpret, interpreted),
@@ -80,6 +95,7 @@ ROWS = {
     "reference.relu": (Relu.reference, interpreted),
     "rules.canonicalize": (lambda: rules_of("canonicalize"), compiled),
     "schedule.conv_nchwc": (SCHEDULES["conv_nchwc"], compiled),
+    "search": (Evolution(), tuned),
     "simplify": (index.simplify, compiled),
     "toposort": (toposort, compiled),
     "trace": (lambda fn, types: mc.trace(fn, **types), traced),
