@@ -25,7 +25,7 @@ from minidlc.schedules.gemm_deep import DEEP
 from minidlc.schedules.gemv import GEMV
 from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Choice, Implementation, Knobs, choose, ranked
-from minidlc.schedules.injective import schedule_injective
+from minidlc.schedules.injective import INJECTIVE
 from minidlc.schedules.layernorm import NORM
 from minidlc.schedules.pool_gradient import SPREAD
 from minidlc.schedules.rows import REDUCTION
@@ -43,17 +43,14 @@ def plain(sch: Schedule, group: Group, target: Target) -> None:
     """No primitive: the loops as the tensor expressions state them."""
 
 
-def _without_knobs(function: ScheduleFunction) -> Callable[[Schedule, Group, Target, Knobs], None]:
-    def schedule(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
-        function(sch, group, target)
-
-    return schedule
+def _plain(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
+    plain(sch, group, target)
 
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
-    Implementation("plain", "plain", _without_knobs(plain)),
+    Implementation("plain", "plain", _plain),
     TRANSPOSE,
-    Implementation("injective", "injective", _without_knobs(schedule_injective)),
+    INJECTIVE,
     *GEMV,
     *GEMM,
     DEEP,

@@ -30,8 +30,8 @@ from minidlc.expr.nodes import Expr, Load, Reduce, select
 from minidlc.expr.walk import map_indices, rewrite
 from minidlc.loop.regions import loads
 from minidlc.schedules.conv import one_a_cycle, pool_knobs, schedule_pool
-from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.implementation import Implementation, Knobs, Space
+from minidlc.schedules.group import Group, divisors, largest_divisor, work
+from minidlc.schedules.implementation import Implementation, Knobs, Space, default_first
 from minidlc.schedules.injective import fuse_and_share, keep_at
 from minidlc.schedules.pixels import share_copies
 from minidlc.schedules.tiles import PARALLEL_SUMS, inline_around
@@ -215,11 +215,10 @@ def _row(width: int, lanes: int) -> float:
 
 
 def knobs(group: Group, target: Target) -> Space:
-    """The tile that asks for the fewest loads for a multiply-add, and fits the registers."""
+    """First the tile of the fewest loads for a multiply-add that fits the registers."""
     parts = _parts(group)
     channels, *taps = parts.shape[1:-1]
-    vectors = -(-parts.shape[-1] // target.lanes(parts.dtype.bits))
-    room = target.registers // vectors - 1
+    room = _room(parts, target)
     each = outputs_of_a_group(parts)
     column = largest_divisor(taps[-1], max(1, room // 3))
     rows = taps[-2] if each == 1 and len(taps) > 1 and taps[-2] * column * 2 <= room else 1
@@ -230,7 +229,23 @@ def knobs(group: Group, target: Target) -> Space:
         if each % o == 0 and channels % c == 0 and (o + 1) * c * rows * column <= room
     }
     o, c = min(found, key=lambda tile: found[tile], default=(1, 1))
-    return {"outputs": (o,), "channels": (c,), "rows": (rows,), "taps": (column,)}
+    return {
+        "outputs": default_first(o, divisors(each, room)),
+        "channels": default_first(c, divisors(channels, room)),
+        "rows": default_first(rows, divisors(taps[-2], room) if len(taps) > 1 else ()),
+        "taps": default_first(column, divisors(taps[-1], room)),
+    }
+
+
+def _room(parts: Tensor, target: Target) -> int:
+    """Sums, and vectors of x, that the registers hold."""
+    return target.registers // -(-parts.shape[-1] // target.lanes(parts.dtype.bits)) - 1
+
+
+def tile_fits(group: Group, target: Target, knobs: Knobs) -> bool:
+    """True if the registers hold the sums of a tile and the vectors of x that they share."""
+    taps = knobs["channels"] * knobs["rows"] * knobs["taps"]
+    return (knobs["outputs"] + 1) * taps <= _room(_parts(group), target) or taps == 1
 
 
 def loads_each(outputs: int, taps: int) -> float:
@@ -295,6 +310,7 @@ def _implementation(widest: int) -> Implementation:
         knobs=knobs,
         cost=lambda group, target: _cost(group, widest),
         compute=partial(in_lanes, widest=widest),
+        allowed=tile_fits,
     )
 
 

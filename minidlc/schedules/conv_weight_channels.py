@@ -22,8 +22,8 @@ from minidlc.expr.index import Index, Var
 from minidlc.expr.nodes import Expr, Load, Reduce, select
 from minidlc.expr.walk import rewrite
 from minidlc.schedules.conv_weight import PIECES, loads_each, may_reorder, outputs_of_a_group
-from minidlc.schedules.group import Group, largest_divisor, work
-from minidlc.schedules.implementation import Implementation, Knobs, Space
+from minidlc.schedules.group import Group, divisors, largest_divisor, work
+from minidlc.schedules.implementation import Implementation, Knobs, Space, default_first
 from minidlc.schedules.injective import fuse_and_share, keep_at
 from minidlc.schedules.pixels import share_copies
 from minidlc.schedules.tiles import PARALLEL_SUMS, hold_in_registers, inline_around
@@ -125,7 +125,7 @@ def _lanes(group: Group, target: Target) -> int:
 
 
 def knobs(group: Group, target: Target) -> Space:
-    """The tile that asks for the fewest loads for a multiply-add, and fits the registers."""
+    """First the tile of the fewest loads for a multiply-add that fits the registers."""
     outputs, channels, *taps = group.last.shape
     lanes = _lanes(group, target)
     column = largest_divisor(taps[-1], 8)
@@ -137,7 +137,17 @@ def knobs(group: Group, target: Target) -> Space:
         and v * c * column + v + 1 < target.registers
     }  # fmt: skip
     v, c = min(found, key=lambda tile: found[tile], default=(1, 1))
-    return {"vectors": (v,), "channels": (c,), "taps": (column,)}
+    return {
+        "vectors": default_first(v, divisors(outputs // lanes, 4)),
+        "channels": default_first(c, divisors(channels, target.registers)),
+        "taps": default_first(column, divisors(taps[-1], 8)),
+    }
+
+
+def tile_fits(group: Group, target: Target, knobs: Knobs) -> bool:
+    """True if the registers hold the sums of a tile, the vectors of dy and a broadcast."""
+    vectors, taps = knobs["vectors"], knobs["channels"] * knobs["taps"]
+    return vectors * taps + vectors + 1 < target.registers or vectors == knobs["channels"] == 1
 
 
 def cost(group: Group, target: Target) -> float:
@@ -157,4 +167,5 @@ CHANNELS = Implementation(
     knobs=knobs,
     cost=cost,
     compute=with_outputs_last,
+    allowed=tile_fits,
 )

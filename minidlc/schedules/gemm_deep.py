@@ -15,6 +15,8 @@ Treated in course chapter 04_lowering.
 
 from __future__ import annotations
 
+import math
+
 from minidlc.schedules.gemm import COPIED, FAR, copied
 from minidlc.schedules.group import Group
 from minidlc.schedules.implementation import Implementation, Knobs, Space
@@ -27,7 +29,7 @@ from minidlc.target import Target
 from minidlc.te import Schedule
 from minidlc.te.schedule import StageHandle
 
-DEPTH = (1024, 512, 2048)  # terms of a block
+DEPTH = (1024, 512, 2048, 256)  # terms of a block
 
 
 def schedule_deep(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
@@ -95,18 +97,23 @@ def _pack(
     return right, left
 
 
-def is_deep(group: Group, target: Target) -> bool:
-    """One product of tensors, whose strips are too long for the second cache."""
+def can_be_cut(group: Group, target: Target) -> bool:
+    """One product of tensors, of more terms than a block has; they may be added in any order."""
     product = Product.of(group, target)
     known = product.left is not None and product.right is not None and product.repeats == 1
     ordered = target.precision == "strict" and product.anchor.dtype.is_float
     plain = product.anchor.shape == group.last.shape and len(product.anchor.reduce_axes) == 1
-    return known and plain and not ordered and product.is_deep
+    return known and plain and not ordered and (product.is_deep or product.depth > min(DEPTH))
 
 
 def deep_cost(group: Group, target: Target) -> float:
-    """The tiles, the copies, and C once more for each block."""
+    """The tiles, the copies, and C once more for each block: only where strips are too long.
+
+    Of shorter ones the estimate knows too little; a measurement may find that blocks are faster.
+    """
     product = Product.of(group, target)
+    if not product.is_deep:
+        return math.inf
     blocks = -(-product.depth // DEPTH[0])
     again = 2 * blocks * product.rows * product.columns * product.anchor.dtype.itemsize
     left = product.left_bytes * COPIED if is_wide(product) else 0
@@ -123,9 +130,10 @@ def deep_knobs(group: Group, target: Target) -> Space:
     product = Product.of(group, target)
     packed = int(is_wide(product))
     tile = tile_knobs(product, few_steps(product))
-    return {**tile, "depth": DEPTH, "pack_left": (packed, 1 - packed)}
+    depth = tuple(d for d in DEPTH if d < product.depth or product.is_deep)
+    return {**tile, "depth": depth, "pack_left": (packed, 1 - packed)}
 
 
 DEEP = Implementation(
-    "gemm_deep", "matmul", schedule_deep, is_deep, deep_knobs, deep_cost, allowed=tile_fits
+    "gemm_deep", "matmul", schedule_deep, can_be_cut, deep_knobs, deep_cost, allowed=tile_fits
 )

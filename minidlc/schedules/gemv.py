@@ -20,7 +20,7 @@ from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
 from minidlc.schedules.product import Product
 from minidlc.schedules.product_knobs import tile_fits, tile_knobs
-from minidlc.schedules.rows import schedule_rows
+from minidlc.schedules.rows import row_knobs, schedule_rows
 from minidlc.schedules.tiled import Tiled
 from minidlc.target import Target
 from minidlc.te import Schedule
@@ -37,11 +37,6 @@ def schedule_gemv(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> 
     tiled.hold()
     if packed is not None:
         tiled.copy_right(packed)
-
-
-def schedule_dots(sch: Schedule, group: Group, target: Target, knobs: Knobs) -> None:
-    """A row at a time, its products in several vectors of partial sums."""
-    schedule_rows(sch, group, target)
 
 
 def is_one_row(group: Group, target: Target) -> bool:
@@ -78,5 +73,5 @@ GEMV = (
     Implementation(
         "gemv", "matmul", schedule_gemv, is_one_row, gemv_knobs, gemv_cost, allowed=tile_fits
     ),
-    Implementation("gemv_dots", "matmul", schedule_dots, runs_along_rows, cost=dots_cost),
+    Implementation("gemv_dots", "matmul", schedule_rows, runs_along_rows, row_knobs, dots_cost),
 )

@@ -24,6 +24,9 @@ Knobs: TypeAlias = Mapping[str, int]
 Space: TypeAlias = Mapping[str, tuple[int, ...]]  # the candidates of each knob, the default first
 
 
+NONE: Knobs = {}  # nothing is asked for: what a schedule takes by itself
+
+
 def always(group: Group, target: Target) -> bool:
     """Fits every group of its kind."""
     return True

@@ -18,35 +18,37 @@ Treated in course chapter 04_lowering.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from minidlc.expr.index import Index, Var
-from minidlc.expr.nodes import Binary, Call, Load
+from minidlc.expr.nodes import Binary, Call, Expr, Load
 from minidlc.expr.walk import values_in, walk
 from minidlc.loop.nodes import Kind
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, work
+from minidlc.schedules.implementation import NONE, Implementation, Knobs, Space, default_first
 from minidlc.schedules.offsets import body_of, runs_on, vector_lanes
 from minidlc.support.names import Names
 from minidlc.target import Target
-from minidlc.te import Schedule, Tensor
+from minidlc.te import Schedule, Tensor, stages
 
 PARALLEL_WORK = 1 << 16  # elements: below about ten microseconds a fork costs more than it gains
 INLINE_NODES = 64  # an expression of more nodes that is read twice is stored, not repeated
+VECTORS = 4  # side by side: they save steps of the loop
 CHEAP = ("abs", "floor", "ceil", "round", "isnan", "isinf", "sign", "invert")  # instructions
 BLOCK = 2048  # elements of a row that several outputs compute by turns: they stay in the cache
 PIECES = 32  # of a parallel loop: enough for many cores, and for cores of unequal speed
 
 
-def schedule_injective(sch: Schedule, group: Group, target: Target) -> None:
+def schedule_injective(sch: Schedule, group: Group, target: Target, knobs: Knobs = NONE) -> None:
     """Inline everything into the outputs and stream through them."""
     if len(group.outputs) > 1 and fits_together(group, target):
-        schedule_together(sch, group, target)
+        schedule_together(sch, group, target, knobs)
         return
     kept = inline_pointwise(sch, group.intermediate())
     if not kept:
         for output in group.outputs:
-            stream(sch, output, target)
+            stream(sch, output, target, knobs)
         return
     for output in group.outputs:
         vectorize_rows(sch, output, target)
@@ -72,9 +74,9 @@ def fits_together(group: Group, target: Target) -> bool:
     return alike and long and all(_is_read_element_by_element(group, t) for t in after)
 
 
-def schedule_together(sch: Schedule, group: Group, target: Target) -> None:
+def schedule_together(sch: Schedule, group: Group, target: Target, knobs: Knobs = NONE) -> None:
     """Rows of all outputs, one after another: each is still in the first cache for the next."""
-    last, others = group.last, group.outputs[:-1]
+    last, others, most = group.last, group.outputs[:-1], knobs.get("block", BLOCK)
 
     def is_shared(stage: Tensor) -> bool:
         many = len(group.readers(stage)) > 1 and is_dear(stage)
@@ -82,14 +84,15 @@ def schedule_together(sch: Schedule, group: Group, target: Target) -> None:
 
     kept = inline_pointwise(sch, group.intermediate(), is_shared)
     outer, row, length = last.axes[:-1], last.axes[-1], last.shape[-1]
-    if length > BLOCK or not outer:
-        block, row = sch[last].split(row, min(BLOCK, length), names=(f"{row}b", f"{row}r"))
-        outer, length = (*outer, block), min(BLOCK, length)
+    if length > most or not outer:
+        step = most if most < length else length
+        block, row = sch[last].split(row, step, names=(f"{row}b", f"{row}r"))
+        outer, length = (*outer, block), step
     lanes = vector_lanes(sch, last, target)
-    vectorize_row(sch, last, row, length, lanes, vectors_in_flight(sch, last, target))
+    vectorize_row(sch, last, row, length, lanes, vectors_in_flight(sch, last, target, knobs))
     leaf = outer[-1]
     if work(last) * len(group.outputs) >= PARALLEL_WORK:
-        sizes = (*last.shape[:-1], -(-last.shape[-1] // BLOCK))
+        sizes = (*last.shape[:-1], -(-last.shape[-1] // most))
         leaf = fuse_and_share(sch, last, outer, sizes[: len(outer)], PIECES)
     names = {t.name for t in group.stages()}
     for stage in reversed([t for t in group.stages() if t in kept or t in others]):
@@ -121,13 +124,13 @@ def is_dear(stage: Tensor) -> bool:
     )
 
 
-def stream(sch: Schedule, stage: Tensor, target: Target) -> None:
+def stream(sch: Schedule, stage: Tensor, target: Target, knobs: Knobs = NONE) -> None:
     """One pass over a stage: long rows, several vectors at a time, shared by threads."""
     if not stage.axes or 0 in stage.shape:
         return
     outer, row, length = collapse(sch, stage)
     lanes = vector_lanes(sch, stage, target)
-    vectors = vectors_in_flight(sch, stage, target)
+    vectors = vectors_in_flight(sch, stage, target, knobs)
     many = work(stage) >= PARALLEL_WORK
     if many and math.prod(outer.values()) < PIECES:
         step = vectors * lanes
@@ -161,16 +164,46 @@ def collapse(
     return outer, row, length
 
 
-def vectors_in_flight(sch: Schedule, stage: Tensor, target: Target) -> int:
-    """How many vectors of a row to compute side by side: four save steps of the loop.
+def vectors_in_flight(sch: Schedule, stage: Tensor, target: Target, knobs: Knobs = NONE) -> int:
+    """How many vectors of a row to compute side by side: what the knob says, or the default."""
+    if has_functions(body_of(sch, stage)):
+        return knobs.get("function_vectors", function_vectors(target))
+    return knobs.get("vectors", VECTORS)
 
-    They hide the steps of a polynomial too, but each needs registers besides the constants, which
+
+def has_functions(body: Expr) -> bool:
+    """True if an element needs more than arithmetic: a polynomial, most often."""
+    return any(isinstance(e, Call) for e in walk(body))
+
+
+def function_vectors(target: Target) -> int:
+    """Vectors side by side where functions are computed.
+
+    Several hide the steps of a polynomial, but each needs registers besides the constants, which
     are a dozen or two: enough are left only of 32, where constants may be operands in memory. Else
     it is one, and the processor runs ahead by itself.
     """
-    polynomials = any(isinstance(e, Call) for e in walk(body_of(sch, stage)))
-    roomy = target.registers >= 32 and target.is_x86
-    return 4 if roomy or not polynomials else 1
+    return VECTORS if target.registers >= 32 and target.is_x86 else 1
+
+
+def vector_knobs(passes: Iterable[bool], target: Target) -> Space:
+    """Vectors side by side in passes over rows; for each pass, whether it computes functions."""
+    found = set(passes)
+    names = {False: ("vectors", VECTORS), True: ("function_vectors", function_vectors(target))}
+    return {names[p][0]: default_first(names[p][1], (1, 2, 4, 8)) for p in sorted(found)}
+
+
+def stream_knobs(group: Group, target: Target) -> Space:
+    """Vectors side by side; elements of a row that several outputs compute by turns."""
+    if len(group.outputs) > 1 and fits_together(group, target):
+        block = {"block": (BLOCK, BLOCK // 4, BLOCK // 2, 2 * BLOCK)}
+        return {**vector_knobs([_calls(group.last)], target), **block}
+    return vector_knobs(map(_calls, group.outputs), target)
+
+
+def _calls(output: Tensor) -> bool:
+    """True if an output, or what is inlined into it, computes functions."""
+    return any(t.body is not None and has_functions(t.body) for t in stages((output,)))
 
 
 def inline_pointwise(
@@ -310,3 +343,6 @@ def fuse_and_share(
     if pieces > 1:
         sch[stage].parallel(leaf)
     return rest[-1] if rest else leaf
+
+
+INJECTIVE = Implementation("injective", "injective", schedule_injective, knobs=stream_knobs)

@@ -42,7 +42,9 @@ def may_reorder(sch: Schedule, stage: str, target: Target) -> bool:
     return target.precision != "strict" or not body_of(sch, stage).dtype.is_float
 
 
-def sum_in_vectors(sch: Schedule, stage: str, target: Target) -> tuple[str, ...]:
+def sum_in_vectors(
+    sch: Schedule, stage: str, target: Target, accumulators: int = ACCUMULATORS
+) -> tuple[str, ...]:
     """Reduce a row along memory in vector accumulators, which become stages of their own.
 
     Returns those, each before the one that it reads; see `hold`.
@@ -54,8 +56,8 @@ def sum_in_vectors(sch: Schedule, stage: str, target: Target) -> tuple[str, ...]
         return ()
     vector, lane, half = f"{name}v", f"{name}i", name
     parts: list[str] = []
-    if extent > ACCUMULATORS * lanes:
-        step, half = sch[stage].split(name, ACCUMULATORS * lanes, names=(f"{name}o", f"{name}r"))
+    if extent > accumulators * lanes:
+        step, half = sch[stage].split(name, accumulators * lanes, names=(f"{name}o", f"{name}r"))
         parts.append(_partial(sch, stage, half))
         sch[parts[0]].split(half, lanes, names=(vector, lane))
         _as_vectors(sch, parts[0], (step,), vector, lane)

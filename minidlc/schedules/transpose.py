@@ -26,7 +26,7 @@ from minidlc.expr.nodes import Load
 from minidlc.expr.walk import walk
 from minidlc.schedules import injective
 from minidlc.schedules.group import Group, work
-from minidlc.schedules.implementation import Implementation, Knobs
+from minidlc.schedules.implementation import Implementation, Knobs, Space, default_first
 from minidlc.schedules.injective import PIECES, fuse_and_share, inline_pointwise
 from minidlc.schedules.offsets import body_of, offset, vector_lanes
 from minidlc.target import Target
@@ -106,21 +106,23 @@ def schedule_transpose(sch: Schedule, group: Group, target: Target, knobs: Knobs
     last = group.last
     turn = find_turn(sch, last, target)
     assert turn is not None
-    lanes = min(vector_lanes(sch, last, target), target.lanes(32))
+    lanes = _lanes(sch, last, target)
     copies = [sch[last].cache_read(name).name for name in turn.buffers]
     column, shape = last.axes[-1], dict(zip(last.axes, last.shape, strict=True))
-    width = max(lanes, LINE // last.dtype.itemsize)
+    width = knobs["columns"]
     height = math.gcd(lanes, turn.block) if turn.block else lanes
     jo, jr = sch[last].split(column, width, names=(f"{column}o", f"{column}r"))
     jv, ji = sch[last].split(jr, lanes, names=(f"{column}v", f"{column}i"))
     co, ci = sch[last].split(turn.axis, height, names=(f"{turn.axis}o", f"{turn.axis}i"))
     outer = [axis for axis in last.axes[:-1] if axis != turn.axis]
-    sch[last].reorder(*outer, jo, co, jv, ci, ji)
+    first, second = (jo, co) if knobs["columns_outside"] else (co, jo)
+    sch[last].reorder(*outer, first, second, jv, ci, ji)
     sch[last].unroll(ci)
     sch[last].vectorize(ji)
     if work(last) >= injective.PARALLEL_WORK:
-        trips = (*(shape[a] for a in outer), -(-shape[column] // width))
-        fuse_and_share(sch, last, (*outer, jo), trips, PIECES)
+        counts = {jo: -(-shape[column] // width), co: -(-shape[turn.axis] // height)}
+        trips = (*(shape[a] for a in outer), counts[first])
+        fuse_and_share(sch, last, (*outer, first), trips, PIECES)
     for name in copies:
         *rows, along = sch[name].loops
         sch[name].unroll(*rows)
@@ -129,4 +131,19 @@ def schedule_transpose(sch: Schedule, group: Group, target: Target, knobs: Knobs
         sch[name].set_scope("register")
 
 
-TRANSPOSE = Implementation("transpose", "injective", schedule_transpose, applies=turns)
+def _lanes(sch: Schedule, stage: Tensor, target: Target) -> int:
+    """Rows and columns of a tile in registers."""
+    return min(vector_lanes(sch, stage, target), target.lanes(32))
+
+
+def tile_knobs(group: Group, target: Target) -> Space:
+    """Columns of tiles side by side, a cache line by default; which way to go on from there."""
+    sch = create_schedule(group.outputs, checked=False)
+    inline_pointwise(sch, group.intermediate())
+    lanes = _lanes(sch, group.last, target)
+    line = max(lanes, LINE // group.last.dtype.itemsize)
+    columns = default_first(line, (lanes, 2 * lanes, 4 * lanes, 8 * lanes))
+    return {"columns": columns, "columns_outside": (1, 0)}
+
+
+TRANSPOSE = Implementation("transpose", "injective", schedule_transpose, turns, tile_knobs)

@@ -19,6 +19,7 @@ from minidlc.target import Target, host
 from minidlc.te import create_schedule, lower, stages
 from minidlc.tests.schedules.blocked import conv, depthwise, image
 from minidlc.tests.schedules.products import product
+from minidlc.tests.schedules.test_conv_weight import node as weights
 from minidlc.transform import Pipeline
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.task import Task
@@ -69,6 +70,17 @@ PROGRAMS = {
     "depthwise": blocked(depthwise, image(16, 9, 8, 8), 3),
     "depthwise, stride 2": blocked(depthwise, image(32, 9, 9, 16), 3, 2),
     "pool": pool(1, 3, 9, 11),
+    "weights": blocked(weights, (2, 6, 8, 9), 4, (3, 3)),
+    "weights, short rows": blocked(weights, (3, 4, 4, 4), 16, (3, 3)),
+    "softmax": mc.trace(lambda x: mc.softmax(x, axis=-1), mc.f32[7, 133]),
+    "softmax down": mc.trace(lambda x: mc.softmax(x, axis=0), mc.f32[7, 133]),
+    "sums": mc.trace(lambda x: mc.sum(x, axes=(1,)), mc.f32[7, 133]),
+    "one sum": mc.trace(lambda x: mc.sum(x, axes=(0, 1)), mc.f32[70, 133]),
+    "norm": mc.trace(
+        lambda x, g, b: mc.layer_norm(x, g, b), mc.f32[7, 133], mc.f32[133], mc.f32[133]
+    ),
+    "tanh": mc.trace(lambda x: mc.tanh(x) + 1.0, mc.f32[7, 133]),
+    "turned": mc.trace(lambda x: mc.transpose(x, perm=(1, 0)), mc.f32[40, 70]),
 }
 
 
