@@ -48,6 +48,9 @@ Inputs = Annotated[
 Seed = Annotated[
     int, typer.Option(min=0, help="inputs that are not given are random, by this seed")
 ]
+Tuned = Annotated[
+    Path | None, typer.Option("--database", help="take schedules from this file of tuning records")
+]
 Passes = Annotated[str | None, typer.Option("--passes", help='such as "canonicalize,cse,fuse"')]
 
 
@@ -81,13 +84,23 @@ def check_sizes(graph: Graph) -> None:
 
 
 def compiled(
-    model: Path, shape: list[str] | None, threads: int | None, level: int, passes: str | None
+    model: Path,
+    shape: list[str] | None,
+    threads: int | None,
+    level: int,
+    passes: str | None,
+    database: Path | None = None,
 ) -> mc.Executable:
     """A model file as an executable."""
-    if model.suffix == ".dlc":
-        return mc.compile(load(model, shape), threads=threads, opt_level=level, pipeline=passes)
-    shapes = shapes_of(shape)
-    return mc.compile(model, shapes=shapes, threads=threads, opt_level=level, pipeline=passes)
+    is_text = model.suffix == ".dlc"
+    return mc.compile(
+        load(model, shape) if is_text else model,
+        shapes=None if is_text else shapes_of(shape),
+        threads=threads,
+        opt_level=level,
+        pipeline=passes,
+        database=database,
+    )
 
 
 def shapes_of(given: list[str] | None) -> dict[str, int | tuple[int, ...]] | None:

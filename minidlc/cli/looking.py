@@ -22,6 +22,7 @@ from minidlc.cli.common import (
     Passes,
     Shapes,
     Threads,
+    Tuned,
     app,
     compiled,
     known,
@@ -74,12 +75,13 @@ def show(
     threads: Threads = None,
     opt_level: OptLevel = 3,
     passes: Passes = None,
+    database: Tuned = None,
 ) -> None:
     """Print one level of the compiled model: graph, te, trace, loops, llvm or asm.
 
     Assembly is printed with the loops and the ONNX nodes that it came from.
     """
-    exe = known(compiled(model, shape, threads, opt_level, passes))
+    exe = known(compiled(model, shape, threads, opt_level, passes, database))
     if level is Level.GRAPH and kernel is None:
         out.print(print_graph(exe.graph), markup=False)
         return

@@ -26,6 +26,7 @@ from minidlc.cli.common import (
     Seed,
     Shapes,
     Threads,
+    Tuned,
     app,
     compiled,
     known,
@@ -60,9 +61,10 @@ def compile_command(
     threads: Threads = None,
     opt_level: OptLevel = 3,
     passes: Passes = None,
+    database: Tuned = None,
 ) -> None:
     """Compile a model and report its kernels and memory."""
-    exe = known(compiled(model, shape, threads, opt_level, passes))
+    exe = known(compiled(model, shape, threads, opt_level, passes, database))
     out.print(str(exe.report()), markup=False)
 
 
@@ -75,9 +77,10 @@ def run(
     shape: Shapes = None,
     threads: Threads = None,
     opt_level: OptLevel = 3,
+    database: Tuned = None,
 ) -> None:
     """Compile a model, run it once, print its outputs."""
-    exe = compiled(model, shape, threads, opt_level, None)
+    exe = compiled(model, shape, threads, opt_level, None, database)
     exe, arrays = with_inputs(exe, inputs, seed)
     results = exe.run_dict(**arrays)
     for name, array in results.items():
@@ -95,6 +98,7 @@ def bench(
     shape: Shapes = None,
     threads: Threads = None,
     opt_level: OptLevel = 3,
+    database: Tuned = None,
     rounds: Annotated[int, typer.Option(min=1, help="turns of each engine")] = 15,
     profile: Annotated[
         bool, typer.Option("--profile", help="also the time of each kernel")
@@ -106,7 +110,7 @@ def bench(
     """Time a model against ONNX Runtime, in turns; `--profile` says where the time goes."""
     if roofline is not None:
         check_picture_path(roofline)  # before minutes of measuring
-    exe = compiled(model, shape, threads, opt_level, None)
+    exe = compiled(model, shape, threads, opt_level, None, database)
     exe, arrays = with_inputs(exe, inputs, seed)
     source = model
     if model.suffix == ".dlc":

@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 from minidlc.support.errors import CompileError, TuneError
@@ -275,7 +274,8 @@ def canonical_task(workload: Workload) -> Task:
 @cache
 def kit_version() -> str:
     """The version of this package, such as '0.1.0'."""
-    return version("minidlc")
+    metadata: Any = import_module("importlib.metadata")  # slow to import: who tunes pays for it
+    return str(metadata.version("minidlc"))
 
 
 @cache

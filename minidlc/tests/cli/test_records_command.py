@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import minidlc as mc
 from minidlc.cli import app
 from minidlc.support.errors import TuneError
-from minidlc.tests.tuning.kernels import product, task_of
+from minidlc.tests.tuning.kernels import product, task_of, tasks_of
 from minidlc.tuning.database import Database
 from minidlc.tuning.records import Record
 from minidlc.tuning.trial import Fate, Trial
@@ -21,9 +22,9 @@ pytestmark = pytest.mark.ch06
 TASK, OTHER = task_of(product()), task_of(product(m=8))
 
 
-def run(*args: object) -> str:
+def run(*args: object, command: str = "records") -> str:
     """What the command prints; it raises what it raises."""
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["records", *map(str, args)])
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, [command, *map(str, args)])
     if done.exception is not None:
         raise done.exception
     return done.stdout
@@ -88,3 +89,26 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         run(tmp_path / "tune.jsonl")
     with pytest.raises(TuneError, match="MDLC1348"):
         run(file(tmp_path / "a", records()[:1]), "--prune", 0)
+
+
+@pytest.mark.llvm
+def test_commands_take_a_database(tmp_path: Path) -> None:
+    graph = tmp_path / "g.dlc"
+    graph.write_text(
+        "def g(a: f32[24, 16], b: f32[16, 32]):\n"
+        "    m: f32[24, 32] = matmul(a, b)\n"
+        "    r: f32[24, 32] = relu(m)\n"
+        "    return r\n"
+    )
+    task = tasks_of(mc.parse(graph.read_text()))[0]
+    config = next(c for c in task.space if c != task.default)
+    record = Record.of(task, Trial(config, Fate.OK, (1e-4,)))
+    path = file(tmp_path / "tune.jsonl", [record])
+    text = run(graph, "--database", path, "--threads", 1, command="compile")
+    assert str(record) in text
+    assert "tuning records: 1 tuned" in text
+    shown = run(graph, "--database", path, "--threads", 1, "--level", "trace", command="show")
+    assert str(task.schedule(config).trace) in shown
+    assert "r: float32[24, 32]" in run(graph, "--database", path, command="run")
+    with pytest.raises(TuneError, match="MDLC1341"):
+        run(graph, "--database", tmp_path / "no", command="run")

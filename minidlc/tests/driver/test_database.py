@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,13 +18,18 @@ from onnx import TensorProto
 import minidlc as mc
 from minidlc import driver
 from minidlc.codegen.model_cache import ModelCache
-from minidlc.support.errors import OptionError, TuneError
+from minidlc.graph import Node
+from minidlc.lower.express import express_node
+from minidlc.support.errors import CompileError, OptionError, TuneError
 from minidlc.target import Target, host
+from minidlc.tests.driver.conftest import case
 from minidlc.tests.frontend.helpers import model, node
 from minidlc.tests.tuning.kernels import tasks_of
+from minidlc.train import TrainStep
 from minidlc.tuning.database import Database
 from minidlc.tuning.lookup import Snapshot
 from minidlc.tuning.records import Record, canonical_task
+from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
 
@@ -280,6 +288,56 @@ def test_functions_take_a_database_too() -> None:
     np.testing.assert_allclose(fn(a, b), np.maximum(a @ b, 0), rtol=1e-5)
     (made,) = (s.executable for s in fn.specializations)
     assert made.kernels[0].lowered.source == str(record)
+
+
+def test_training_steps_take_a_database_too() -> None:
+    def loss(x, y, w):
+        return mc.mean((mc.relu(x @ w) - y) ** 2.0)
+
+    graph = mc.trace(loss, mc.f32[24, 16], mc.f32[24, 32], mc.f32[16, 32])
+    x, w, _ = arrays()
+    y = np.zeros((24, 32), np.float32)
+
+    def step(**options: Any) -> TrainStep:
+        return mc.compile_train_step(graph, {"w": w}, mc.train.sgd(0.1), threads=1, **options)
+
+    plain = step()
+    database = Database()
+    for kernel in plain.executable.kernels:
+        origin, group = kernel.origin, kernel.lowered.group
+        if isinstance(origin, Node) and group is not None and kernel.lowered.kind == "matmul":
+            e = express_node(origin)
+            task = Task(e.group, e.kind, host(), 1, kernel.name)
+            database.append(Record.of(task, other_than_default(task)))
+    assert len(database) > 0
+    tuned = step(database=database)
+    sources = [k.lowered.source for k in tuned.executable.kernels]
+    assert [s for s in sources if s] == [str(r) for r in database.records]
+    for _ in range(3):
+        np.testing.assert_allclose(tuned(x, y)[0], plain(x, y)[0], rtol=1e-5)
+    np.testing.assert_allclose(tuned.params["w"], plain.params["w"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mnist_cntk", "mlp_b64", "lenet"])
+def test_any_points_give_the_right_outputs(name: str) -> None:
+    """Records of random points for every kernel of a model: each is taken, the answer is right."""
+    asked, rng, database = case(name), Random(name), Database()
+    graph = mc.load_onnx(asked.model)
+    for task in tasks_of(graph):
+        database.append(Record.of(task, Trial(_sound_point(task, rng), Fate.OK, (1e-3,))))
+    exe = mc.compile(graph, threads=1, database=database)
+    assert all(k.lowered.source for k in exe.kernels)
+    asked.check(exe(**asked.feeds))
+
+
+def _sound_point(task: Task, rng: Random) -> Config:
+    """A random one that can be lowered: the space may hold tiles that are too large."""
+    for _ in range(50):
+        config = task.space.random(rng)
+        with contextlib.suppress(CompileError):
+            task.lower(config)
+            return config
+    raise AssertionError(f"{task.name}: no point of 50 can be lowered")
 
 
 def test_a_fingerprint_says_which_records_win() -> None:
