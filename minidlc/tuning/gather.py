@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from minidlc.support.arguments import expect, expect_each
 from minidlc.support.errors import TuneError
+from minidlc.tuning import layouts
 from minidlc.tuning.database import Database, best_of, existing
 from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.records import Record, canonical_task
@@ -25,7 +26,7 @@ Results: TypeAlias = TaskResult | Sequence[TaskResult] | Tuning | Database | os.
 
 
 def results_of(function: str, given: Results) -> tuple[TaskResult, ...]:
-    """The results, at least one.
+    """The results, at least one; layouts of whole models that a database knows are left out.
 
     OptionError (MDLC1001) for something else, TuneError for a database that is not there (MDLC1341)
     or no result (MDLC1360).
@@ -36,7 +37,8 @@ def results_of(function: str, given: Results) -> tuple[TaskResult, ...]:
     if isinstance(given, (str, os.PathLike)):
         given = existing(given, function)
     if isinstance(given, Database):
-        given = [_rebuilt(records) for records in given.workloads().values()]
+        kernels = given.workloads().values()
+        given = [_rebuilt(rs) for rs in kernels if rs[0].workload.kind != layouts.KIND]
     expect(function, "results", given, list, tuple, Tuning, hint=hint)
     listed = given.results if isinstance(given, Tuning) else given
     found = expect_each(function, "results", listed, TaskResult, hint=hint)

@@ -56,7 +56,10 @@ def _panel(
     x = Axis.around([_time(t) for t in ran], *ends)
     y = Axis.around([t.figures[name] for t in ran], _BOTTOM, _TOP)
     yield from numbers(x, y, readable)
-    yield from frame(ends, y, _number(name))
+    write = _number(name)
+    if len({write(tick) for tick in y.ticks()}) < len(y.ticks()):
+        write = "{:,.6g}".format  # a range so narrow that rounded numbers are all the same
+    yield from frame(ends, y, write)
     head = shorten(_words(name), ends[1] - ends[0], 18, bold=True)
     yield Label(head, ends[0] - 90, _TOP - 24, 18, role="text", bold=True)
     yield Label("one run", (ends[0] + ends[1]) / 2, _BOTTOM + 54, TEXT, "middle", "muted")

@@ -60,7 +60,8 @@ def write_report(
     """Write the report to a file that ends in .html; returns its path.
 
     `environment` adds what only the caller knows (date, seed, machine, version of LLVM), `command`
-    is how to run it again; of a `database` each kernel's record is named. OptionError: another
+    is how to run it again; of the `database` (default: that of the
+    results) each kernel's record is named. OptionError: another
     suffix (MDLC1022), another type (MDLC1001); TuneError: no such database (MDLC1341), no result
     (MDLC1360).
     """
@@ -79,6 +80,8 @@ def report(
     expect("write_report", "database", database, Database, NoneType)
     if isinstance(results, (str, os.PathLike)):
         database = existing(results, "write_report")
+    elif isinstance(results, Tuning) and database is None and Path(results.database).is_file():
+        database = Database(results.database)
     found = by_time(results_of("write_report", results))
     expect("write_report", "command", command, str)
     given = dict[str, str]() if environment is None else environment

@@ -44,6 +44,7 @@ def space_picture(result: TaskResult) -> Drawing:
         items.append(Label(note, MARGIN, 110, TEXT, role="muted"))
         y = 142.0
     rows = tried_ways(result.task.space, result.trials)
+    rows.sort(key=lambda row: row[0] != result.best.way)  # the winner's first
     opened = _opened(result, rows)
     columns = max((len(v) for way in opened for v in _open(result, way).values()), default=0)
     bars = MARGIN + _NAMES + max(6, min(columns, _CELLS)) * _CELL + 40
@@ -121,7 +122,7 @@ def _way(
     way, (top, bars) = row[0], at
     line = _line(result, row, bars - MARGIN - 24)
     yield Label(line, MARGIN, top + 22, 18, role="text", bold=True)
-    if importance:
+    if any(f"{way}.{knob}" in importance for knob in _open(result, way)):
         yield Label("share of the spread", bars, top + 22, TEXT, role="muted")
     seen = axes(result.task.space, way, result.trials)
     medians = [v.median for values in seen.values() for v in values if v.median is not None]

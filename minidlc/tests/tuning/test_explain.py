@@ -13,6 +13,7 @@ from minidlc.support.errors import CompileError, OptionError, TuneError
 from minidlc.te.primitive import parse_trace
 from minidlc.tests.tuning.kernels import product
 from minidlc.tests.tuning.results import MACHINE, planted, tuning_of
+from minidlc.tuning import layouts
 from minidlc.tuning.database import Database
 from minidlc.tuning.differences import trace_rows
 from minidlc.tuning.explain import WIDTH, explain
@@ -37,6 +38,7 @@ from minidlc.tuning.summary import (
 )
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
+from minidlc.tuning.workload import Workload
 
 pytestmark = pytest.mark.ch06
 
@@ -257,6 +259,17 @@ def test_a_database_tells_the_same(tmp_path: Path) -> None:
     assert (found.default_seconds, found.best_seconds) == ((4e-4,) * 5, (3.6e-4,) * 5)
     assert found.task.name == "k3_matmul"
     assert "0.90 of the 400 µs of the default" in said_of([found])
+
+
+def test_a_layout_on_record_is_no_kernel() -> None:
+    model = Workload("graph 99cf", layouts.KIND, "", (), MACHINE, 1)
+    pair = (Config("plain"), (1.0, 1.0, 1.0)), (Config("layout"), (1.1, 1.1, 1.1))
+    database = Database()
+    database.append(layouts.layout_record(model, "net", *pair))
+    task = real()
+    database.append(Record.of(task, Trial(task.default, Fate.OK, (1e-4,) * 3)))
+    (found,) = results_of("explain", database)
+    assert found.task.workload == task.workload
 
 
 def test_a_default_that_stays_is_read_back_as_that(tmp_path: Path) -> None:

@@ -197,6 +197,18 @@ def test_objectives_are_what_all_trials_have_and_that_differs() -> None:
     assert pareto_picture(dataclasses.replace(planted(), trials=tuple(trials[:1]))) is None
 
 
+def test_a_narrow_range_has_numbers_that_differ() -> None:
+    trials = tuple(
+        Trial(Config.of("a", {"n": n}), Fate.OK, (n + 1.0,), figures={"peak_bytes": 27_400.0 + n})
+        for n in range(4)
+    )
+    drawing = pareto_picture(dataclasses.replace(planted(), trials=trials))
+    assert drawing is not None
+    words = texts(Picture(drawing))
+    assert "27,401" in words
+    assert len([w for w in words if w.startswith("27")]) == len({w for w in words if w[:2] == "27"})
+
+
 def test_parts_open_in_html() -> None:
     page = tuning([planted(10), planted(10, seed=1, name="second")]).html()
     assert page.count("<details") >= 2 + 2 * 3
