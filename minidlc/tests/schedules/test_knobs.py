@@ -18,7 +18,7 @@ from minidlc.schedules import IMPLEMENTATIONS
 from minidlc.target import Target, host
 from minidlc.te import create_schedule, lower, stages
 from minidlc.tests.schedules.blocked import conv, depthwise, image
-from minidlc.tests.schedules.products import product
+from minidlc.tests.schedules.products import AVX512, busiest, product
 from minidlc.tests.schedules.test_conv_weight import node as weights
 from minidlc.transform import Pipeline
 from minidlc.tuning.space import Config, Space
@@ -155,6 +155,23 @@ def test_tiles_larger_than_the_register_file_are_left_out(machine: str) -> None:
     assert (13, 3) not in tiles
     assert (6, 2) in tiles
     assert space_of(task, "gemm").size > 2 * len(list(space_of(task, "gemm")))
+
+
+@pytest.mark.llvm
+def test_what_is_left_out_spills() -> None:
+    """Sums that find no register are stored and loaded again in every step of k."""
+    task = kernel(product(mc.f32[64, 64], mc.f32[64, 512]), AVX512)
+
+    def spills(rows: int, columns: int) -> tuple[bool, int]:
+        order = {"unroll": 1, "columns_outside": 1}
+        config = Config.of("gemm", {"rows": rows, "columns": columns, **order})
+        code = compile_kernel(task.lower(config).loops, AVX512, cache=False)
+        return config in task.space, busiest(code).spills
+
+    assert spills(14, 32) == (True, 0)
+    allowed, count = spills(13, 48)
+    assert not allowed
+    assert count >= 2 * (13 * 3 - 32)
 
 
 def space_of(task: Task, way: str) -> Space:
