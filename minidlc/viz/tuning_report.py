@@ -60,10 +60,9 @@ def write_report(
     """Write the report to a file that ends in .html; returns its path.
 
     `environment` adds what only the caller knows (date, seed, machine, version of LLVM), `command`
-    is how to run it again; of the `database` (default: that of the
-    results) each kernel's record is named. OptionError: another
-    suffix (MDLC1022), another type (MDLC1001); TuneError: no such database (MDLC1341), no result
-    (MDLC1360).
+    is how to run it again; of the `database` (default: that of the results) each kernel's record is
+    named. OptionError: another suffix (MDLC1022), another type (MDLC1001); TuneError: no such
+    database (MDLC1341), no result (MDLC1360).
     """
     made = report(results, environment=environment, command=command, database=database)
     return made.save(path)

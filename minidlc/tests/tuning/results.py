@@ -132,5 +132,6 @@ def tuning_of(*results: TaskResult) -> Tuning:
         failed={},
         left_out={"k9_copy": "one way and no knobs"},
         database="tune.jsonl",
+        trials=sum(len(r.trials) for r in results),
         spent=12.0,
     )
