@@ -118,6 +118,17 @@ def test_ways_can_be_sent_to_another_process() -> None:
         assert again.knobs(kernel.group, AVX2) == way.knobs(kernel.group, AVX2)
 
 
+def test_one_long_row_is_cut_into_pieces_for_threads() -> None:
+    kernel = Task(_sum_of(1 << 17), "reduction", AVX2, 2)
+    knobs = kernel.space.ways["sketch_rows"]
+    assert list(knobs) == ["sums_0", "piece_0"]
+    point = Config.of("sketch_rows", {name: values[0] for name, values in knobs.items()})
+    loops = str(kernel.lower(point).loops)
+    assert "in parallel(0, 16)" in loops
+    strict = Task(_sum_of(1 << 17), "reduction", STRICT, 2)
+    assert strict.space.ways["sketch_rows"] == {}
+
+
 def test_golden_trace() -> None:
     kernel = Task(product(512, 512, 512), "matmul", AVX2, 1)
     point = {"tile_i": 6, "tile_j": 16, "block_i": 8, "block_j": 4, "unroll_k": 2}

@@ -190,7 +190,8 @@ def _packs(sch: Schedule, group: Group, plan: Plan) -> Iterator[Row]:
 
 def _places(plan: Plan) -> Iterator[Row]:
     """Where copies can be made: at the loops over blocks of what they depend on."""
-    for name, axis in plan.copies.items():
+    for name, axes in plan.copies.items():
+        axis = axes[-1] if axes else ""
         why = f"blocks of {axis} need a part of it" if axis else "every tile reads all of it"
         yield Row("compute_at", name, axis, bool(axis), why)
     for operand in plan.operands:

@@ -58,7 +58,7 @@ class Plan:
     apart: tuple[str, ...]
     stepped: tuple[tuple[str, int], ...]
     operands: tuple[Operand, ...]
-    copies: Mapping[str, str]
+    copies: Mapping[str, tuple[str, ...]]
     dot4: Match | str
 
     @cached_property
@@ -97,7 +97,9 @@ def plan_of(group: Group, target: Target) -> Plan | str:
     vector = next(a for a in reversed(anchor.axes) if extents[a] > 1)
     others = [a for a in anchor.axes if extents[a] > 1 and a != vector]
     again = [a for a in others if any(a not in variables(e) for e in shapes)]
-    streams = [variables(e) for e, dims in shapes.items() if (stride(vector, e, dims) or 9) <= NEAR]
+    streams = [
+        variables(e) for e, dims in shapes.items() if 0 < (stride(vector, e, dims) or 0) <= NEAR
+    ]
     if not streams and not any(vector not in variables(e) for e in shapes):
         return f"neighbours along {vector} read nothing in common, and nothing side by side"
     chosen = (again or others)[-TILED:]
@@ -115,15 +117,15 @@ def plan_of(group: Group, target: Target) -> Plan | str:
         apart,
         _stepped(anchor, target),
         _operands(group, list(shapes), tiled),
-        {t.name: _block_of(t, shapes, order) for t in copies(sch, group)},
+        {t.name: _axes_of(t, shapes, order) for t in copies(sch, group)},
         match_dot4(body, shapes, vector, {p.name for p in sch.state.placeholders}),
     )
 
 
-def _block_of(copy: Tensor, found: Iterable[Load], order: tuple[str, ...]) -> str:
-    """The innermost of the tiled axes that what the anchor reads of a copy depends on."""
+def _axes_of(copy: Tensor, found: Iterable[Load], order: tuple[str, ...]) -> tuple[str, ...]:
+    """The tiled axes that what the anchor reads of a copy depends on, as blocks run."""
     axes = {a for e in found if e.buffer == copy.name for a in variables(e)}
-    return next((a for a in reversed(order) if a in axes), "")
+    return tuple(a for a in order if a in axes)
 
 
 def block_of(operand: Operand, plan: Plan) -> str:

@@ -7,6 +7,7 @@
                                              s = its lanes, added up
                                              y: four vectors unrolled
 
+One long row is cut into pieces first, for threads: rfactor again.
 Knobs: elements added side by side of each reduction, elements of a row in flight, rows of a piece.
 In strict precision float terms are added up in order: rfactor is refused, the lanes of a vector are
 added one after another. Rows that lie across memory are sums of neighbours: the tiling rule.
@@ -35,6 +36,7 @@ from minidlc.tuning.sketch.access import near, reads, stride, variables
 from minidlc.tuning.sketch.loops import fuse, split
 
 VECTORS = (4, 1, 2, 3, 6, 8)
+PIECES = (16, 2, 4, 8, 32, 64)  # of one long row: each is added up by one thread
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -182,6 +184,10 @@ def knobs(group: Group, target: Target) -> Space:
     for number, (name, lanes) in enumerate(plan.sums):
         if lanes:
             found[f"sums_{number}"] = near(VECTORS, lanes, extents[name])
+        if lanes and not plan.outer and extents[name] >= PARALLEL_WORK:
+            step = lanes * max(VECTORS)
+            sizes = (-(-extents[name] // (n * step)) * step for n in PIECES)
+            found[f"piece_{number}"] = tuple(dict.fromkeys(sizes))
     if plan.across > 1 and not group.last.reduce_axes:
         found["row"] = near(VECTORS, plan.lanes, plan.across)
     kept = max((n for t in group.stages() if t.name in plan.kept for n in t.shape[-1:]), default=1)
@@ -254,12 +260,21 @@ class _Rows:
 
     def _sum(self, tensor: Tensor, number: int) -> tuple[str, ...]:
         """Cut the reduction into vectors side by side; returns the stages of partial sums."""
-        stage, name = self.sch[tensor], tensor.name
         axis, extent = self.sch.state.stage(tensor.name).reduce_axes[-1]
-        lanes = self.plan.sums[number][1]
-        if not lanes:
+        if not self.plan.sums[number][1]:
             self._in_order(tensor, axis, extent)
             return ()
+        if f"piece_{number}" not in self.knobs:
+            return self._side_by_side(tensor.name, axis, number)
+        piece, rest = split(self.sch, tensor.name, axis, self.knobs[f"piece_{number}"], "pq")
+        sums = self.sch[tensor].rfactor(piece, "first")
+        sums.parallel(piece)
+        self._hold(self._side_by_side(sums.name, rest, number), sums.name, piece)
+        return ()
+
+    def _side_by_side(self, name: str, axis: str, number: int) -> tuple[str, ...]:
+        """Several vectors of terms, then those as one, then its lanes: two stages more."""
+        stage, lanes = self.sch[name], self.plan.sums[number][1]
         _, part = split(self.sch, name, axis, self.knobs[f"sums_{number}"], "or")
         wide = stage.rfactor(part)
         self._vectors(wide.name, *split(self.sch, wide.name, part, lanes, "vl"))

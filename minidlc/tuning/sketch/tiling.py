@@ -151,13 +151,15 @@ def is_allowed(structure: Structure, group: Group, target: Target, knobs: Knobs)
     tiles = {axis: knobs[f"tile_{axis}"] for axis in plan.tiled}
     if not plan.fits(tiles):
         return False
-    copies = 1
+    copies, borders = 1, {axis for axes in plan.copies.values() for axis in axes}
     for axis, tile in tiles.items():
         extent, block = plan.extents[axis], knobs[f"block_{axis}"]
         count = -(-extent // tile)
         if count <= block < extent and block > 1:
             return False
         copies *= 1 + (count > 1 and extent % tile > 0) + (block < count and count % block > 0)
+        if structure.at_blocks and axis in borders and block < count:
+            copies *= 3  # blocks at either border, and those between
     body = math.prod(tiles.values()) // plan.lanes
     for axis, extent in _stepped(structure, plan):
         steps = knobs[f"unroll_{axis}"]
@@ -297,9 +299,9 @@ class _Tiling:
     def _place_copies(self) -> None:
         """Padded copies: at a loop over blocks, or first of all, by several threads if it pays."""
         for copy in reversed(copies(self.sch, self.group)):
-            axis = self.plan.copies[copy.name]
-            if self.structure.at_blocks and axis:
-                self.sch[copy].compute_at(self.group.last, self.outer[axis])
+            axes = self.plan.copies[copy.name]
+            if self.structure.at_blocks and axes:
+                self.sch[copy].compute_at(self.group.last, self.outer[axes[-1]])
             else:
                 share(self.sch, copy, copy.axes[:-1], work(copy))
 
