@@ -93,7 +93,7 @@ def test_a_search_with_a_model_runs_on_it(task: Task) -> None:
 
     measurer = Fake()
     problem = KernelProblem(task, measurer)
-    done = explore(problem, random, trials=12, batch=4, model=best_model(), first=[task.default])
+    done = explore(problem, random, trials=8, batch=4, model=best_model(), first=[task.default])
     assert [t.config for t in done] == measurer.asked
     assert done[0].by == "first"
     assert all(t.predicted is not None for t in done[1:])

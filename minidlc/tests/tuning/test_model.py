@@ -17,6 +17,7 @@ from minidlc.support.errors import TuneError
 from minidlc.tuning.model import FEATURES, analytic, best_model, boosted, ridge
 from minidlc.tuning.model.formula import TERMS, fitted, terms
 from minidlc.tuning.model.samples import MOST, pooled
+from minidlc.tuning.model.start import Start
 from minidlc.tuning.problem import CostModel, Samples, Score, explore
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.trial import Fate, Trial
@@ -27,14 +28,15 @@ MODELS = (analytic, ridge, boosted)
 
 
 def made_up(count: int, seed: int, scale: float = 1.0) -> Samples:
-    """Points whose cost is that of the formula with prices of another machine, and 3 % of noise."""
+    """Points whose cost has the terms of the formula at prices far from its own; 3 % of noise."""
     rng = np.random.default_rng(seed)
     rows = rng.random((count, len(FEATURES)))
     rows[:, PLACE["work"]] = 20.0
     rows[:, PLACE["threads"]] = 0.0
     rows[:, PLACE["balance"]] = 1.0
     rows[:, PLACE["l1_lines"]] *= 4
-    costs = terms(rows) @ np.linspace(0.5, 2, len(TERMS) + 1) * 3e-10 * scale
+    prices = np.where(np.arange(len(TERMS) + 1) % 2, 0.1, 4.0)
+    costs = terms(rows) @ prices * 3e-10 * scale
     return Samples(rows, costs * rng.normal(1, 0.03, count))
 
 
@@ -99,6 +101,21 @@ def test_with_nothing_learnt_every_model_answers(model: CostModel, costs: list[f
     assert scores.shape == (5,)
     assert np.isfinite(scores).all()
     assert np.isfinite(model([], asked)).all()
+
+
+@pytest.mark.parametrize("model", [ridge, boosted])
+def test_before_any_trial_the_order_is_that_of_the_formula(model: CostModel) -> None:
+    asked = made_up(50, 1).features
+    by_formula = np.argsort(analytic([], asked))
+    np.testing.assert_array_equal(np.argsort(model([], asked)), by_formula)
+
+
+def test_the_formula_counts_less_where_trials_contradict_it() -> None:
+    sample = made_up(100, 0)
+    cycles = terms(sample.features).sum(axis=1)
+    known = [None, *(pooled([Samples(sample.features, c)]) for c in (cycles, 1 / cycles))]
+    before, agreed, contradicted = (Start.of(pool).slope for pool in known)
+    assert agreed > before > contradicted == 0
 
 
 @pytest.mark.parametrize("model", MODELS)

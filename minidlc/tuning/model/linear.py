@@ -1,10 +1,11 @@
-"""A cost model of forty lines: ridge regression on the features and their squares.
+"""A cost model of forty lines: the formula, and a ridge regression for what it gets wrong.
 
     ridge(known, asked)                             # f64[m]: lower is faster
 
-Closed form, NumPy only: A. Hoerl and R. Kennard, Ridge Regression, 1970. Each problem has its own
-intercept, so samples of other shapes teach slopes and nothing else. Where xgboost is missing this
-takes its place. Treated in course chapter 06_autotune.
+On the features and their squares, in closed form, NumPy only: A. Hoerl and R. Kennard, Ridge
+Regression, 1970. The formula comes first (start.py). Each problem has its own intercept, so samples
+of other shapes teach slopes and nothing else. Where xgboost is missing this takes its place.
+Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidlc.expr.types import Array
-from minidlc.tuning.model.samples import Pool, pooled
+from minidlc.tuning.model.samples import pooled
+from minidlc.tuning.model.start import Start, centred
 from minidlc.tuning.problem import Samples
 
 _STRENGTHS = np.logspace(-2, 4, 13)
@@ -22,16 +24,17 @@ _FAR = 3.0  # standard deviations: beyond them the squares would run away
 
 
 def ridge(known: Sequence[Samples], asked: Array) -> Array:
-    """Cost model: ranks up to a constant, f64[m], lower is faster; all 0 if nothing is known."""
+    """Cost model: ranks up to a constant, f64[m], lower is faster; the formula if none is known."""
     pool = pooled(known)
+    start = Start.of(pool)
     if pool is None:
-        return np.zeros(len(asked))
+        return start.scores(asked)
     mean = np.average(pool.features, axis=0, weights=pool.weights)
     spread = np.sqrt(np.average((pool.features - mean) ** 2, axis=0, weights=pool.weights))
     seen = spread > 1e-9 * np.maximum(1.0, np.abs(mean))  # one value only says nothing
     x = _columns(pool.features[:, seen], mean[seen], spread[seen])
-    slopes = fit(_centred(x, pool), _centred(pool.targets[:, None], pool)[:, 0], pool.weights)
-    return _columns(asked[:, seen], mean[seen], spread[seen]) @ slopes
+    slopes = fit(centred(x, pool.groups), start.rest(pool), pool.weights)
+    return start.scores(asked) + _columns(asked[:, seen], mean[seen], spread[seen]) @ slopes
 
 
 def fit(x: Array, y: Array, weights: Array) -> Array:
@@ -58,12 +61,3 @@ def fit(x: Array, y: Array, weights: Array) -> Array:
 def _columns(features: Array, mean: Array, spread: Array) -> Array:
     z = np.clip((features - mean) / spread, -_FAR, _FAR)
     return np.concatenate([z, z * z], axis=1)
-
-
-def _centred(x: Array, pool: Pool) -> Array:
-    """Each problem's rows less their mean: a slope is fitted to differences inside a problem."""
-    centred = x.copy()
-    for group in np.unique(pool.groups):
-        rows = pool.groups == group
-        centred[rows] -= x[rows].mean(axis=0)
-    return centred

@@ -4,8 +4,9 @@
 
 Needs xgboost, the extra `tune`. T. Chen and C. Guestrin, XGBoost, 2016; for tuning, T. Chen et al.,
 Learning to Optimize Tensor Programs, 2018. What is learnt is the rank of a point in its problem
-(samples.py), so samples of other shapes help from the first trial on. One thread and a fixed seed:
-the same samples give the same scores. Treated in course chapter 06_autotune.
+(samples.py), beyond what the formula says of it (start.py), so samples of other shapes help from
+the first trial on. One thread and a fixed seed: the same samples give the same scores. Treated in
+course chapter 06_autotune.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from minidlc.expr.types import Array
 from minidlc.support.errors import TuneError
 from minidlc.tuning.model.samples import Pool, pooled
+from minidlc.tuning.model.start import Start
 from minidlc.tuning.problem import Samples
 
 _ROUNDS = 60
@@ -31,7 +33,7 @@ _OPTIONS: dict[str, object] = {
     "eta": 0.2,
     "min_child_weight": 1.0,
     "lambda": 1.0,
-    "base_score": 0.5,
+    "base_score": 0.0,
     "nthread": 1,
     "seed": 0,
 }
@@ -40,20 +42,23 @@ _fitted: dict[str, Any] = {}
 
 
 def boosted(known: Sequence[Samples], asked: Array) -> Array:
-    """Cost model: scores f64[m], lower is faster; all 0 while nothing is known.
+    """Cost model: scores f64[m], lower is faster; those of the formula while nothing is known.
 
     TuneError (MDLC1337) if xgboost is not installed.
     """
     xgboost = _xgboost()
     pool = pooled(known)
+    start = Start.of(pool)
     if pool is None:
-        return np.zeros(len(asked))
+        return start.scores(asked)
     key = _digest(pool)
     if key not in _fitted:
         while len(_fitted) >= _KEPT:
             del _fitted[next(iter(_fitted))]
-        _fitted[key] = _fit(xgboost, pool)
-    return np.asarray(_fitted[key].predict(xgboost.DMatrix(asked, nthread=1)), np.float64)
+        data = xgboost.DMatrix(pool.features, start.rest(pool), weight=pool.weights)
+        _fitted[key] = xgboost.train(_OPTIONS, data, _ROUNDS)
+    rest: Array = _fitted[key].predict(xgboost.DMatrix(asked))
+    return start.scores(asked) + rest
 
 
 def _xgboost() -> Any:
@@ -65,11 +70,6 @@ def _xgboost() -> Any:
             hint='pip install "minidlc[tune]", or take minidlc.tuning.model.ridge',
             code="MDLC1337",
         ) from None
-
-
-def _fit(xgboost: Any, pool: Pool) -> Any:
-    data = xgboost.DMatrix(pool.features, pool.targets, weight=pool.weights, nthread=1)
-    return xgboost.train(_OPTIONS, data, _ROUNDS)
 
 
 def _digest(pool: Pool) -> str:
