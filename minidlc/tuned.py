@@ -16,10 +16,11 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType
 from typing import TypeAlias
 
 import numpy as np
@@ -51,6 +52,9 @@ from minidlc.tuning.tuner import ROUNDS, check_count
 
 TRIALS = 64  # for each kernel, where nothing else is said
 _TURN = 0.02  # seconds of a model's turn, at least one run
+_FIRST_ROUNDS = 5  # of the layouts, before anything is tuned
+_SHARE = 0.2  # of the time, at most, for compiling the model in other layouts
+_LATE = {"layouts of images": "there was too little time"}
 
 Seconds: TypeAlias = tuple[float, ...]
 
@@ -96,6 +100,9 @@ def tune(
         check_count("tune", "trials", trials)
     _check_minutes(minutes)
     expect("tune", "seed", seed, int)
+    _check_parts(search=search, cost_model=cost_model, progress=progress)
+    if measurer is not None and not hasattr(measurer, "measure"):
+        expect("tune", "measurer", measurer, LocalMeasurer, hint="or a DaskMeasurer")
     opened = database if isinstance(database, Database) else Database(database)
     end = None if minutes is None else start + 60 * minutes
     how = _Compiling(model, shapes, threads, precision, target)
@@ -115,6 +122,13 @@ def _check_minutes(minutes: float | None) -> None:
     if not 0 < minutes < math.inf:
         text = f"tune: minutes is {minutes}, expected a number above 0"
         raise OptionError(text, hint="minutes=5", code="MDLC1350")
+
+
+def _check_parts(**parts: object) -> None:
+    """OptionError (MDLC1001) for a part that is given and cannot be called."""
+    for name, part in parts.items():
+        if part is not None and not callable(part):
+            expect("tune", name, part, FunctionType, hint="a function, or an object to be called")
 
 
 @dataclass(frozen=True)
@@ -167,13 +181,13 @@ class _Session:
         self.seed, self.end, self.progress = seed, end, progress
         machine = compiled.target or targets.host()
         self.target = replace(machine, precision=compiled.precision)
+        self.rest = 0.05 if compiled.threads > 1 else 0.0  # a pool spins for a while
         self.stopped = False
 
     def tell(self, phase: str, step: Step | None = None) -> None:
         """Report to whoever watches."""
         if self.progress:
-            left = None if self.end is None else self.end - time.monotonic()
-            self.progress(Update(phase, step, left))
+            self.progress(Update(phase, step, None if self.end is None else self._left()))
 
     def prepare(self, search: Search | None, cost_model: CostModel | None) -> None:
         """Compile and profile the model in each layout; make tasks."""
@@ -189,9 +203,10 @@ class _Session:
             raise OptionError(text, notes=notes, hint=hint, code="MDLC1353")
         self.inputs = _inputs(default.source, self.seed)
         self.estimates: dict[str, float] = {}
-        self.layouts = {p: x for p, x in self._layouts(default)}
+        self.compiling = time.monotonic() - started  # a model, in the mean
+        self.layouts = self._layouts(default)
         self.default = next(iter(self.layouts.values()))
-        self.compiling = time.monotonic() - started
+        self.compiling = (time.monotonic() - started) / len(self.layouts)
         tasks = {t.key: t for x in self.layouts.values() for t in x.found.tasks}
         self.tuner = ModelTuner(
             list(tasks.values()),
@@ -205,45 +220,58 @@ class _Session:
             told=partial(self.tell, "search"),
         )
 
-    def _layouts(self, default: Executable) -> Iterator[tuple[Config, _Layout]]:
-        """The layouts in which the model is another one; the default first."""
-        seen = set[str]()
-        for point, passes in variants(Pipeline.default(3, self.target), self.target).items():
+    def _layouts(self, default: Executable) -> dict[Config, _Layout]:
+        """The layouts in which the model is another one, profiled; the default first."""
+        points = variants(Pipeline.default(3, self.target), self.target)
+        self.in_time = self.end is None or len(points) * self.compiling < _SHARE * self._left()
+        compiled, seen = dict[Config, Executable](), set[str]()
+        for point, passes in points.items() if self.in_time else list(points.items())[:1]:
             try:
                 text = print_graph(passes.run(default.source)[0])
-                if text in seen:
-                    continue
-                exe = self.compiled(passes) if seen else default
-                seen.add(text)
-                yield point, self._profiled(point, passes, exe)
+                if text not in seen:
+                    compiled[point] = self.compiled(passes) if seen else default
+                    seen.add(text)
             except CompileError:
                 if not seen:  # the default itself
                     raise
+        runs = {str(p): partial(exe, *self.inputs) for p, exe in compiled.items()}
+        times = interleaved(runs, rounds=_FIRST_ROUNDS, seconds=0, rest=self.rest)
+        return {
+            p: self._profiled(p, points[p], exe, statistics.median(times[str(p)]))
+            for p, exe in compiled.items()
+        }
 
-    def _profiled(self, point: Config, passes: Pipeline, exe: Executable) -> _Layout:
-        """Calls and times of the kernels as they are by default."""
+    def _profiled(
+        self, point: Config, passes: Pipeline, exe: Executable, seconds: float
+    ) -> _Layout:
+        """Calls and times of the kernels as they are by default.
+
+        The profiles of two layouts are of different moments, so their times are brought to the
+        `seconds` that the model took in turns with the others.
+        """
         profile = exe.profile(*self.inputs)
         times = {k.kernel: k for k in profile.kernels}
+        scale = seconds / profile.seconds
         calls = {name: k.calls for name, k in times.items()}
         found = model_tasks(exe.program.kernels, calls, self.target, self.compiled.threads)
         rest = profile.outside + sum(times[name].seconds for name in found.left_out)
         for task in found.tasks:
-            self.estimates[task.key] = sum(times[n].seconds for n in task.names) / task.count
+            total = sum(times[n].seconds for n in task.names)
+            self.estimates[task.key] = scale * total / max(1, task.count)
         counts = {task.key: task.count for task in found.tasks}
-        return _Layout(passes, exe, found, Variant(point, counts, rest))
+        return _Layout(passes, exe, found, Variant(point, counts, scale * rest))
 
     def search(self, trials: int | None) -> None:
         """Trials and finals; an interrupt ends them and keeps what there is."""
         total = None if self.end is not None and trials is None else trials or TRIALS
         if total is not None:
             total *= len(self.default.found.tasks)
-        ending = self._ending()
+        until = None if self.end is None else self.end - self._ending()
         try:
             self.tell("search")
-            until = None if self.end is None else self.end - ending - self.tuner.final_seconds()
             self.tuner.search(total, until)
             self.tell("finals")
-            self.tuner.finish(None if self.end is None else self.end - ending)
+            self.tuner.finish(until)
         except KeyboardInterrupt:
             self.stopped = True
             self.tuner.stop()
@@ -251,11 +279,11 @@ class _Session:
     def _ending(self) -> float:
         """Seconds that the last phase will take: one or two models compiled, and run in turns."""
         models = 1 + (len(self.layouts) > 1)
-        runs = ROUNDS * (1 + models) * 3 * max(_TURN, self._seconds(self.default))
-        return models * self.compiling / len(self.layouts) + runs
+        turn = max(_TURN, 2 * self.default.variant.seconds(self.estimates)) + self.rest
+        return models * self.compiling + ROUNDS * (1 + models) * turn
 
-    def _seconds(self, layout: _Layout) -> float:
-        return layout.variant.seconds(self.estimates)
+    def _left(self) -> float:
+        return math.inf if self.end is None else self.end - time.monotonic()
 
     def outcome(self) -> Tuning:
         """The whole model before and after, in turns; what won is recorded."""
@@ -281,7 +309,8 @@ class _Session:
             layout=taken.variant.layout,
             layouts={p: x.variant.seconds(costs) for p, x in self.layouts.items()},
             failed=self.tuner.failed,
-            left_out=taken.found.left_out,
+            left_out=taken.found.left_out | ({} if self.in_time else _LATE),
+            trials=self.tuner.trials,
             database="" if self.database.path is None else str(self.database.path),
             spent=0.0,
             stopped=self.stopped or not all(r.is_checked for r in results),
@@ -294,8 +323,7 @@ class _Session:
         tuned = {p: self.compiled(self.layouts[p].passes, self.database) for p in points}
         runs = {"default": partial(self.default.exe, *self.inputs)}
         runs |= {str(p): partial(exe, *self.inputs) for p, exe in tuned.items()}
-        rest = 0.05 if self.compiled.threads > 1 else 0.0  # a pool spins for a while
-        found = interleaved(runs, rounds=ROUNDS, seconds=_TURN, rest=rest)
+        found = interleaved(runs, rounds=ROUNDS, seconds=_TURN, rest=self.rest)
         times = {p: tuple(found[str(p)]) for p in points}
         winner = default
         for point in points:

@@ -41,7 +41,7 @@ class Found:
     """What can be tuned in a model, and why the rest cannot, by name of the kernel."""
 
     tasks: tuple[ModelTask, ...]
-    left_out: Mapping[str, str]
+    left_out: dict[str, str]
 
 
 def model_tasks(

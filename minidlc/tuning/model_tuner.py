@@ -142,7 +142,7 @@ class ModelTuner:
         return [max(v.counts.get(t.key, 0) for v in alive) for t in self.tasks]
 
     def search(self, trials: int | None = None, until: float | None = None) -> None:
-        """Try points until there are so many, or until the clock says `until`."""
+        """Try points until there are so many, or the finals would not be done `until` then."""
         while trials is None or self.trials < trials:
             number = next_task([self._progress(i) for i in range(len(self.runs))])
             if number is None:
@@ -150,9 +150,10 @@ class ModelTuner:
             run = self.runs[number]
             count = MORE if run.trials else BATCH
             if trials is not None:
-                count = min(count, trials - self.trials)
+                share = count if run.trials else max(1, trials // len(self.runs))
+                count = min(count, share, trials - self.trials)
             if until is not None:
-                count = min(count, self._affordable(until))
+                count = min(count, self._affordable(until - self.final_seconds(number)))
             if count < 1:
                 break
             start, before = self.clock(), len(run.trials)
@@ -187,10 +188,10 @@ class ModelTuner:
                 others.append(run.samples)
         return others
 
-    def final_seconds(self) -> float:
-        """An estimate of what the finals will take."""
-        pairs = zip(self.tasks, self._counts, strict=True)
-        return sum(self._final_of(task) for task, count in pairs if count)
+    def final_seconds(self, more: int) -> float:
+        """An estimate of what the finals will take if task number `more` is tried too."""
+        counted = [i for i, run in enumerate(self.runs) if run.trials or i == more]
+        return sum(self._final_of(self.tasks[i]) for i in counted if self._counts[i])
 
     def _final_of(self, task: ModelTask) -> float:
         turn = max(_LEAST_TURN, 1.5 * self.estimates[task.key])

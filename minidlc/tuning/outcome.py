@@ -45,14 +45,10 @@ class Tuning:
     failed: Mapping[str, str]
     left_out: Mapping[str, str]
     database: str
+    trials: int  # of all kernels, those of layouts that were not taken included
     spent: float  # seconds that tuning took
     stopped: bool = False
     overrides: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def trials(self) -> int:
-        """Points that were tried, of all kernels together."""
-        return sum(len(r.trials) for r in self.results)
 
     @property
     def ratio(self) -> float | None:

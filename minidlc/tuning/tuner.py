@@ -12,6 +12,7 @@ Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial, best, why_none
 
 FINALISTS = 3  # besides the default
+FAR = 1.05  # times the default's time in the search
 ROUNDS = 15
 BATCH = 8
 
@@ -139,18 +141,24 @@ class TaskRun:
             hint = "the compiler's own choice stays; the counts say at which stage trials end"
             raise TuneError(text, hint=hint, code="MDLC1351")
         configs = [self.task.default, *self._finalists()]
-        times = self.measurer.recheck(self.task, configs, rounds)
-        if not times[0]:
-            default = next((t for t in self.trials if t.config == self.task.default), None)
-            why = "" if default is None else f": in the search it was {default.fate}"
-            text = f"{self.task.name}: the compiler's own choice cannot be measured{why}"
-            raise TuneError(text, hint="without it nothing can be called better", code="MDLC1352")
-        winner = _winner(times)
-        series = times[0], times[winner]
-        result = TaskResult(self.task, tuple(self.trials), configs[winner], *series, count)
+        if len(configs) == 1 and (found := self.unchecked(count)):
+            result = replace(found, is_checked=True)  # nothing came near the default
+        else:
+            times = self.measurer.recheck(self.task, configs, rounds)
+            if not times[0]:
+                raise self._no_default()
+            winner = _winner(times)
+            series = times[0], times[winner]
+            result = TaskResult(self.task, tuple(self.trials), configs[winner], *series, count)
         if self.database is not None:
             self.database.append(Record.checked(result, seed=self.seed))
         return result
+
+    def _no_default(self) -> TuneError:
+        default = next((t for t in self.trials if t.config == self.task.default), None)
+        why = "" if default is None else f": in the search it was {default.fate}"
+        text = f"{self.task.name}: the compiler's own choice cannot be measured{why}"
+        return TuneError(text, hint="without it nothing can be called better", code="MDLC1352")
 
     def unchecked(self, count: int = 1) -> TaskResult | None:
         """The search's own times, where there is no time for a final; None before the default ran.
@@ -164,10 +172,14 @@ class TaskRun:
         return TaskResult(self.task, trials, default.config, seconds, seconds, count, False)
 
     def _finalists(self) -> list[Config]:
-        """The fastest points whose loops are not those of the default or of each other."""
+        """The fastest points whose loops are not those of the default or of each other.
+
+        None that is far behind the default: a final would not turn that round.
+        """
+        default = next((t.cost for t in self.trials if t.config == self.task.default), math.inf)
         found, seen = list[Config](), {_loops(self.task, self.task.default)}
         for trial in sorted(self.trials, key=lambda t: t.cost):
-            if trial.fate is not Fate.OK or len(found) == FINALISTS:
+            if trial.cost > FAR * default or trial.fate is not Fate.OK or len(found) == FINALISTS:
                 break
             if (text := _loops(self.task, trial.config)) not in seen:
                 seen.add(text)

@@ -1,0 +1,112 @@
+"""minidlc tune: a small model tuned for real, an interrupt, the page, and refusals."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import minidlc as mc
+from minidlc.cli.tuning import Watch
+from minidlc.graph import save_text
+from minidlc.tests.tuning.fakes import planted_task
+from minidlc.tuned import Update
+from minidlc.tuning.database import Database
+from minidlc.tuning.model_tasks import ModelTask
+from minidlc.tuning.model_tuner import Step
+from minidlc.tuning.trial import Fate, Trial
+
+pytestmark = [pytest.mark.llvm, pytest.mark.ch06]
+
+NET = mc.parse("""\
+def net(x: f32[8, 16], w: f32[16, 8]):
+    h: f32[8, 8] = matmul(x, w)
+    y: f32[8, 8] = relu(h)
+    return y
+""")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_text(NET, tmp_path / "net.dlc")
+    return tmp_path
+
+
+def start(folder: Path, *args: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "minidlc", "tune", *args]
+    env = os.environ | {"COLUMNS": "200", "PYTHONIOENCODING": "utf-8"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=env, text=True, encoding="utf-8", **pipes)
+
+
+def test_a_model_is_tuned_and_the_file_and_the_page_are_there(folder: Path) -> None:
+    done = start(folder, "net.dlc", "--trials", "3", "--report", "report.html")
+    out, err = done.communicate(timeout=300)
+    assert done.returncode == 0, err
+    for phase in ("compile", "search", "finals", "whole model"):
+        assert f"\n{phase}" in f"\n{out}"
+    assert "net: 1 kernel tuned, 3 trials" in out
+    assert 'use it:  mc.compile("net.dlc", threads=1, database="tune.jsonl")' in out
+    assert sum(r.is_check for r in Database(folder / "tune.jsonl").records) == 1
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "matmul" in page
+    assert "minidlc tune net.dlc" in page
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
+def test_an_interrupt_keeps_what_was_measured(folder: Path) -> None:
+    done = start(folder, "net.dlc", "--trials", "5000", "--database", "t.jsonl")
+    assert done.stdout is not None
+    for line in done.stdout:
+        if ": trial " in line:
+            break
+    done.send_signal(signal.SIGINT)
+    out, err = done.communicate(timeout=120)
+    assert done.returncode == 0, err
+    assert "stopped early" in out
+    assert "Traceback" not in err
+    assert len(Database(folder / "t.jsonl")) >= 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("net.dlc", "--minutes", "0"), "MDLC1350"),
+        (("net.dlc", "--trials", "0"), "MDLC1350"),
+        (("net.dlc", "--report", "report.pdf"), "MDLC1022"),
+        (("net.dlc", "--threads", "0"), "MDLC1006"),
+        (("net.dlc", "--database", "."), "MDLC1340"),
+        (("net.dlc", "--shape", "N=1"), "MDLC1008"),
+    ],
+)
+def test_what_cannot_be_is_refused(folder: Path, args: tuple[str, ...], code: str) -> None:
+    done = start(folder, *args)
+    out, err = done.communicate(timeout=120)
+    assert done.returncode == 1
+    assert f"error[{code}]" in err
+    assert "Traceback" not in err + out
+
+
+def test_the_picture_shows_each_kernel_with_its_fates() -> None:
+    task = ModelTask(planted_task(), ("k0_matmul",), 3)
+    watch = Watch()
+    ok = Trial(task.task.default, Fate.OK, (2e-4,) * 5)
+    bad = Trial(task.task.default, Fate.TIMEOUT, reason="no answer")
+    watch.hear(Update("search", None, 12.0))
+    watch.hear(Update("search", Step(task, ok, 1, 2e-4, 2e-4), 11.0))
+    watch.hear(Update("search", Step(task, bad, 2, 2e-4, 1.5e-4), 10.0))
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(watch.picture())
+    text = captured.get()
+    assert "search, 10 s left" in text
+    assert "k0_matmul" in text
+    assert "150 µs" in text
+    assert "0.75" in text
+    assert "1 ok, 1 timeout" in text

@@ -1,0 +1,289 @@
+"""mc.tune: a model tuned, compiled from its records in a fresh process, killed and resumed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+import minidlc as mc
+from minidlc.expr.types import Array
+from minidlc.graph import save_text
+from minidlc.support.errors import CompileError, OptionError, TuneError
+from minidlc.target import host
+from minidlc.tests.tuning.fakes import FakeMeasurer, indifferent
+from minidlc.tuned import Update
+from minidlc.tuning.database import Database
+from minidlc.tuning.layouts import KIND, PLAIN, layout_of, layout_record, model_workload, variants
+from minidlc.tuning.problem import Samples, Score
+from minidlc.tuning.search import RandomSearch
+from minidlc.tuning.space import Config, Space
+from minidlc.tuning.task import Task
+from minidlc.tuning.trial import Trial
+
+pytestmark = [pytest.mark.llvm, pytest.mark.ch06]
+
+TWO_LAYERS = mc.parse("""\
+def net(x: f32[16, 32], w: f32[32, 48], v: f32[48, 8]):
+    h: f32[16, 48] = matmul(x, w)
+    a: f32[16, 48] = relu(h)
+    y: f32[16, 8] = matmul(a, v)
+    return y
+""")
+QUICK = {"search": RandomSearch(), "cost_model": indifferent}
+
+
+def other_way(task: Task, config: Config) -> float:
+    """What the compiler would not take is twice as fast."""
+    return 2e-5 if config == task.default else 1e-5
+
+
+def arrays() -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    return {i.name: rng.random(i.type.dims, np.float32) for i in TWO_LAYERS.inputs}
+
+
+def python(text: str, *args: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", text, *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+FRESH = """
+import sys, numpy as np, minidlc as mc
+from minidlc.graph import load_text
+exe = mc.compile(load_text(sys.argv[1]), threads=1, database=sys.argv[2])
+with np.load(sys.argv[3]) as f: np.save(sys.argv[4], exe(dict(f))[0])
+print(exe.report())
+"""
+
+
+def test_a_fresh_process_compiles_from_the_records_and_answers_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "tune.jsonl"
+    tuned = mc.tune(TWO_LAYERS, trials=4, database=path, measurer=FakeMeasurer(other_way), **QUICK)
+    assert [r.is_better for r in tuned.results] == [True, True]
+    assert tuned.trials == 8
+    save_text(TWO_LAYERS, tmp_path / "net.dlc")
+    np.savez(tmp_path / "x.npz", **arrays())
+    files = [tmp_path / name for name in ("net.dlc", "tune.jsonl", "x.npz", "y.npy")]
+    out, err = python(FRESH, *files).communicate(timeout=120)
+    assert "tuning records: 2 tuned" in out, err
+    for r in tuned.results:
+        assert r.best.way in out
+    wanted = mc.compile(TWO_LAYERS, threads=1)(arrays())[0]
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-5)
+
+
+def test_the_table_says_what_happened(tmp_path: Path) -> None:
+    updates = list[Update]()
+    tuned = mc.tune(
+        TWO_LAYERS,
+        trials=3,
+        database=None,
+        measurer=FakeMeasurer(other_way),
+        progress=updates.append,
+        **QUICK,
+    )
+    assert list(dict.fromkeys(u.phase for u in updates)) == [
+        "compile",
+        "search",
+        "finals",
+        "whole model",
+    ]
+    assert sum(u.step is not None for u in updates) == 6
+    text = str(tuned)
+    assert "net: 2 kernels tuned, 6 trials" in text
+    assert "0.50" in text
+    assert "whole model: " in text
+    assert tuned.ratio is not None
+    assert tuned.interval is not None
+    assert len(tuned.seconds) == len(tuned.default_seconds)
+
+
+def test_what_was_tuned_is_not_measured_again(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "tune.jsonl", FakeMeasurer(), FakeMeasurer()
+    mc.tune(TWO_LAYERS, trials=4, database=path, measurer=first, **QUICK)
+    again = mc.tune(TWO_LAYERS, trials=4, database=path, measurer=second, **QUICK)
+    assert len(first.asked) > 0
+    assert second.asked == []
+    assert again.trials == 8
+
+
+KILLED = """
+import sys, minidlc as mc
+from minidlc.graph import load_text
+from minidlc.tuning.search import RandomSearch
+def hear(u):
+    if u.step: print(u.step.trial.config, flush=True)
+if __name__ == "__main__":
+    found = mc.tune(load_text(sys.argv[1]), trials=int(sys.argv[3]), database=sys.argv[2],
+        search=RandomSearch(), cost_model=lambda known, asked: asked[:, 0], progress=hear)
+    print(found)
+"""
+
+
+def test_kill_9_loses_at_most_the_running_trial_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "tune.jsonl"
+    save_text(TWO_LAYERS, tmp_path / "net.dlc")
+    process = python(KILLED, tmp_path / "net.dlc", path, 500)
+    assert process.stdout is not None
+    seen = [process.stdout.readline() for _ in range(5)]
+    process.kill()
+    process.communicate(timeout=60)
+    kept = Database(path)
+    assert [str(r.config) for r in kept.records][:5] == [line.strip() for line in seen]
+    assert len(kept.refused) <= 1
+    before = [r.id for r in kept.records]
+    out, err = python(KILLED, tmp_path / "net.dlc", path, 8).communicate(timeout=300)
+    assert "kernels tuned" in out, err
+    after = Database(path)
+    assert [r.id for r in after.records][: len(before)] == before
+    tried = [(r.workload.key, r.config) for r in after.records if not r.is_check]
+    assert len(set(tried)) == len(tried)
+    assert sum(r.is_check for r in after.records) == 2
+
+
+def test_an_interrupt_ends_the_search_and_keeps_what_is_known(tmp_path: Path) -> None:
+    def interrupted(task: Task, config: Config) -> float:
+        if len(m.asked) > 6:
+            raise KeyboardInterrupt
+        return other_way(task, config)
+
+    m = FakeMeasurer(interrupted)
+    tuned = mc.tune(TWO_LAYERS, trials=64, database=tmp_path / "t.jsonl", measurer=m, **QUICK)
+    assert tuned.stopped
+    assert tuned.seconds == ()
+    assert not any(r.is_better for r in tuned.results)
+    assert "stopped early" in str(tuned)
+    assert "not checked; the search saw 0.50" in str(tuned)
+    assert len(Database(tmp_path / "t.jsonl")) >= 6
+
+
+def test_a_reader_s_search_and_model_act_and_are_counted() -> None:
+    def mine(
+        space: Space, trials: Sequence[Trial], score: Score | None, count: int, rng: Random
+    ) -> list[Config]:
+        if score is not None:
+            score(space.distinct(2, rng))
+        return space.distinct(count, rng, [t.config for t in trials])
+
+    def model(known: Sequence[Samples], asked: Array) -> Array:
+        return asked[:, 0]
+
+    with mc.use(search=mine, cost_model=model):
+        tuned = mc.tune(TWO_LAYERS, trials=12, database=None, measurer=FakeMeasurer())
+    assert tuned.overrides["search"] > 0
+    assert tuned.overrides["cost_model"] > 0
+    assert "override search: " in str(tuned)
+    assert any(t.by == "override" for r in tuned.results for t in r.trials)
+
+
+def convs() -> mc.Graph:
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((64, 64, 3, 3)).astype(np.float32) for _ in range(2)]
+
+    def net(x: mc.Graph) -> mc.Graph:
+        a = mc.relu(mc.conv(x, weights[0], pads=(1, 1, 1, 1)))
+        return mc.conv(a, weights[1], pads=(1, 1, 1, 1))
+
+    return mc.trace(net, mc.f32[1, 64, 14, 14])
+
+
+def test_compile_takes_the_layout_on_record_unless_it_is_told_the_passes() -> None:
+    graph, machine = convs(), host()
+    default = layout_of(mc.Pipeline.default(3, machine))
+    database = Database()
+    work = model_workload(graph, machine, 1)
+    slow, fast = (2e-3,) * 15, (1e-3,) * 15
+    database.append(layout_record(work, "net", (PLAIN, fast), (default, slow)))
+    blocked = mc.compile(graph, threads=1)
+    plain = mc.compile(graph, threads=1, database=database)
+    kinds = [{k.lowered.kind for k in exe.kernels} for exe in (blocked, plain)]
+    assert "conv_nchwc" in kinds[0]
+    assert "conv_nchwc" not in kinds[1]
+    told = mc.compile(graph, threads=1, database=database, pipeline=mc.Pipeline.default(3, machine))
+    assert {k.lowered.kind for k in told.kernels} == kinds[0]
+    x = np.random.default_rng(1).random((1, 64, 14, 14), np.float32)
+    np.testing.assert_allclose(plain(x)[0], blocked(x)[0], rtol=1e-3, atol=1e-4)
+
+
+def test_layouts_are_compared_and_the_choice_is_recorded() -> None:
+    database = Database()
+    tuned = mc.tune(convs(), trials=2, database=database, measurer=FakeMeasurer(), **QUICK)
+    assert len(tuned.layouts) > 1
+    assert PLAIN in tuned.layouts
+    (record,) = [r for r in database.records if r.workload.kind == KIND]
+    assert record.config == tuned.layout
+    assert record.default == layout_of(mc.Pipeline.default(3, host()))
+    assert "layouts of images" in str(tuned)
+
+
+def test_a_pipeline_without_a_layout_pass_has_one_variant() -> None:
+    passes = mc.Pipeline.default(3, host()).without("layout")
+    assert variants(passes, host()) == {PLAIN: passes}
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"trials": 0}, "MDLC1350"),
+        ({"trials": "64"}, "MDLC1001"),
+        ({"minutes": 0}, "MDLC1350"),
+        ({"minutes": -1.0}, "MDLC1350"),
+        ({"minutes": float("nan")}, "MDLC1350"),
+        ({"minutes": float("inf")}, "MDLC1350"),
+        ({"minutes": "5"}, "MDLC1001"),
+        ({"seed": "0"}, "MDLC1001"),
+        ({"threads": 0}, "MDLC1006"),
+        ({"precision": "exact"}, "MDLC1006"),
+        ({"database": 3}, "MDLC1001"),
+        ({"search": 3}, "MDLC1001"),
+        ({"cost_model": "ridge"}, "MDLC1001"),
+        ({"measurer": 3}, "MDLC1001"),
+        ({"progress": 3}, "MDLC1001"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, object], code: str) -> None:
+    more = {"database": None, "measurer": FakeMeasurer()} | options
+    with pytest.raises(OptionError, match=code):
+        mc.tune(TWO_LAYERS, **more)  # pyright: ignore[reportArgumentType]
+
+
+def test_open_sizes_are_refused() -> None:
+    graph = mc.parse('def f(x: f32["N", 8]):\n    y = relu(x)\n    return y\n')
+    with pytest.raises(OptionError, match="MDLC1353"):
+        mc.tune(graph, database=None)
+
+
+def test_another_machine_s_code_is_not_run_here() -> None:
+    far = replace(host(), triple="riscv64-unknown-linux-gnu")
+    with pytest.raises(TuneError, match="MDLC1320"):
+        mc.tune(TWO_LAYERS, database=None, target=far)
+
+
+def test_a_database_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(CompileError, match="MDLC1340"):
+        mc.tune(TWO_LAYERS, database=tmp_path)
+
+
+def test_a_model_with_nothing_to_tune_says_so() -> None:
+    graph = mc.parse("def f(x: f32[8]):\n    y = reshape(x, shape=(2, 4))\n    return y\n")
+    tuned = mc.tune(graph, database=None, measurer=FakeMeasurer())
+    assert tuned.results == ()
+    assert "0 kernels tuned" in str(tuned)
+
+
+def test_all_trials_failed() -> None:
+    def broken(task: Task, config: Config) -> float:
+        return float("inf")
+
+    with pytest.raises(TuneError, match="MDLC1351") as e:
+        mc.tune(TWO_LAYERS, trials=2, database=None, measurer=FakeMeasurer(broken), **QUICK)
+    assert "SIGSEGV" in e.value.message
