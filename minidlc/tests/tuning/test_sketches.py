@@ -9,12 +9,15 @@ from random import Random
 import numpy as np
 import pytest
 
-import minidlc.ops  # noqa: F401  fills the registry
+import minidlc as mc
+import minidlc.ops
 from minidlc import te
 from minidlc.expr.types import f32, i32
 from minidlc.graph import op_class, registered_ops
-from minidlc.lower.express import express_node
-from minidlc.schedules import Group
+from minidlc.lower.express import Expressed, express_node
+from minidlc.lower.kernels import lower_node
+from minidlc.schedules import Choice, Group
+from minidlc.target import Target
 from minidlc.tests.ops import checks
 from minidlc.tests.tuning.kernels import product
 from minidlc.tests.tuning.sketch_kernels import (
@@ -28,6 +31,7 @@ from minidlc.tests.tuning.sketch_kernels import (
     task,
     values,
 )
+from minidlc.transform import Pipeline
 from minidlc.tuning.sketch import explain_sketches, sketches
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
@@ -37,12 +41,12 @@ pytestmark = pytest.mark.ch06
 GOLDEN = Path(__file__).parents[1] / "golden" / "sketch_tile_pack1.txt"
 
 
-def names(name: str, target=AVX2) -> list[str]:
+def names(name: str, target: Target = AVX2) -> list[str]:
     kernel = task(name, target)
     return [way.name for way in sketches(kernel.group, kernel.kind, target)]
 
 
-def why(name: str, rule: str, axis: str = "", target=AVX2) -> str:
+def why(name: str, rule: str, axis: str = "", target: Target = AVX2) -> str:
     """The reason of the one row of a rule about an axis, with + or - for taken or refused."""
     kernel = task(name, target)
     found = explain_sketches(kernel.group, kernel.kind, target).of(rule)
@@ -127,6 +131,23 @@ def test_one_long_row_is_cut_into_pieces_for_threads() -> None:
     assert "in parallel(0, 16)" in loops
     strict = Task(_sum_of(1 << 17), "reduction", STRICT, 2)
     assert strict.space.ways["sketch_rows"] == {}
+
+
+def test_the_compiler_takes_a_sketch_it_is_told() -> None:
+    weights = np.ones((40, 48), np.float32)
+    graph = mc.trace(lambda a: mc.softmax(mc.relu(a @ weights), axis=-1), mc.f32[30, 40])
+
+    def told(expressed: Expressed) -> Choice:
+        kernel = Task(expressed.group, expressed.kind, AVX2, 1)
+        name = next(n for n in kernel.ways if n in ("sketch_tile_pack01_at", "sketch_rows"))
+        way = kernel.ways[name]
+        knobs = way.defaults(way.variant(expressed.group), AVX2)
+        return kernel.choice(Config.of(name, knobs), "a test")
+
+    nodes = Pipeline.default(3, AVX2).run(graph)[0].nodes
+    made = [lower_node(node, "k", AVX2, fast=True, tuned=told) for node in nodes]
+    names = [(kernel.implementation, kernel.refused) for kernel in made]
+    assert names == [("sketch_tile_pack01_at", ()), ("sketch_rows", ())]
 
 
 def test_golden_trace() -> None:
@@ -240,7 +261,7 @@ ODD = {
 
 @pytest.mark.parametrize("target", [AVX2, STRICT], ids=["default", "strict"])
 @pytest.mark.parametrize("name", ODD)
-def test_odd_kernels(name: str, target) -> None:
+def test_odd_kernels(name: str, target: Target) -> None:
     group = ODD[name]()
     kind = "matmul" if group.anchor and group.anchor.name == "matmul" else "reduction"
     kernel = Task(group, kind if group.anchor else "injective", target, 1)
