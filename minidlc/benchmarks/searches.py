@@ -123,7 +123,7 @@ def random_curves(table: Table, seeds: int = SEEDS) -> list[list[float]]:
 
 def gap_at(runs: Sequence[Sequence[float]], trials: int) -> float:
     """The median gap after so many trials."""
-    return statistics.median(run[min(trials, len(run)) - 1] for run in runs)
+    return statistics.median_high(run[min(trials, len(run)) - 1] for run in runs)
 
 
 def trials_to(runs: Sequence[Sequence[float]], gap: float) -> float | None:

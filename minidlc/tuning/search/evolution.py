@@ -38,7 +38,7 @@ class Evolution:
     elite: int = 12
     tournament: int = 3
     crossover: float = 0.4
-    epsilon: float = 0.1
+    epsilon: float = 0.05
     name: str = "evolution"
 
     def __post_init__(self) -> None:
