@@ -161,7 +161,9 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
         _check_outputs(graph, recipe.max_bytes)
         donated = donated_by_number(graph, dict(recipe.donate))
         # graph IR → graph IR: fold, simplify, fuse
-        passes = recipe.tuned.passes(recipe.passes, graph) if recipe.tuned else recipe.passes
+        tuned, passes, layout = recipe.tuned, recipe.passes, ""
+        if tuned is not None:
+            passes, layout = tuned.passes(passes, graph)
         optimised, records = passes.run(graph)
 
         # graph IR → tensor expressions → schedules → loop IR, and the memory plan
@@ -177,8 +179,8 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
             natives = compile_all(program, recipe)
     kernels = tuple(map(CompiledKernel, program.kernels, natives))
     reports.tell("kernels", lambda: kernels)
-    has_database = recipe.tuned is not None
-    return Levels(graph, optimised, kernels, program, records, overrides, has_database)
+    found = (graph, optimised, kernels, program, records, overrides)
+    return Levels(*found, has_database=tuned is not None, layout=layout)
 
 
 def lower_program(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -180,6 +180,7 @@ class Levels:
     passes: tuple[Record, ...] = field(repr=False)
     overrides: Mapping[str, int] = field(repr=False)
     has_database: bool = False
+    layout: str = ""  # of images, where a record decided it
 
     def report(self) -> Report:
         """Summary of the compilation."""
@@ -192,8 +193,15 @@ class Levels:
             memory=self.program.plan,
             overrides=dict(self.overrides),
             control_flow=self.program.outline,
-            tuning=_tuning(self.kernels) if self.has_database else "",
+            tuning="\n".join(self._tuning()),
         )
+
+    def _tuning(self) -> Iterator[str]:
+        """What the records of a database decided; nothing without one."""
+        if self.has_database:
+            yield _tuning(self.kernels)
+        if self.layout:
+            yield self.layout
 
 
 def _tuning(kernels: Sequence[CompiledKernel]) -> str:

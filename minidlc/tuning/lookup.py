@@ -78,10 +78,14 @@ class Snapshot:
         kernels = {key: r for key, r in self.records.items() if r.workload.kind != layouts.KIND}
         return replace(self, records=kernels)
 
-    def passes(self, passes: Pipeline, graph: Graph) -> Pipeline:
-        """The pipeline with the layout of images that is known to be fastest for this graph."""
-        work = layouts.model_workload(graph, self.target, self.threads)
-        return layouts.chosen(passes, self.best(work), self.target)
+    def passes(self, passes: Pipeline, graph: Graph) -> tuple[Pipeline, str]:
+        """The pipeline with the fastest layout of images on record for this graph, and a line for
+        the report; `passes` and "" if there is none."""
+        record = self.best(layouts.model_workload(graph, self.target, self.threads))
+        found = layouts.chosen(passes, record, self.target)
+        if record is None or found is passes:
+            return passes, ""
+        return found, f"layout of images: {record.config}, {record}"
 
     def __call__(self, expressed: Expressed) -> Choice | NotTaken | None:
         """What the compiler is to take for a kernel; None if no record is of it."""

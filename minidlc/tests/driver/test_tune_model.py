@@ -206,6 +206,8 @@ def test_compile_takes_the_layout_on_record_unless_it_is_told_the_passes() -> No
     kinds = [{k.lowered.kind for k in exe.kernels} for exe in (blocked, plain)]
     assert "conv_nchwc" in kinds[0]
     assert "conv_nchwc" not in kinds[1]
+    assert "layout of images: plain(), record " in str(plain.report())
+    assert "layout of images" not in str(blocked.report())
     told = mc.compile(graph, threads=1, database=database, pipeline=mc.Pipeline.default(3, machine))
     assert {k.lowered.kind for k in told.kernels} == kinds[0]
     x = np.random.default_rng(1).random((1, 64, 14, 14), np.float32)
