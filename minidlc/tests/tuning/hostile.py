@@ -30,6 +30,7 @@ LOOPS = {
     "endless": "    for r in serial(0, 1000000000000000):\n        y[0] = x[0] + 1.0\n",
     "wrong": ADD.replace("1.0", "1.25"),
     "unwritten": ADD.replace("100", "99"),
+    "right once": ADD.replace("x[i] + 1.0", "where(y[i] == y[i], y[i] + 1.0, x[i] + 1.0)"),
     "writes input": ADD.replace("y[i] = x[i]", "x[i] = x[i]") + ADD.replace("+ 1.0", "* 1.0"),
     "writes behind": ADD.replace("(0, 100)", "(0, 104)"),
     "writes before": ADD.replace("(0, 100)", "(-8, 100)"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,15 +33,16 @@ def measurer() -> Iterator[LocalMeasurer]:
 
 EXPECTED = {
     "refused": (Fate.REFUSED, "MDLC0601: no stage of that name"),
-    "sleeps": (Fate.TIMEOUT, "the build worker: no answer within 1 s"),
+    "sleeps": (Fate.TIMEOUT, "the build worker: no answer within 3 s"),
     "dies": (Fate.CRASHED, "the build worker: it died of SIGABRT"),
     "assertion": (Fate.REFUSED, "a fault inside the compiler: AssertionError: unexpected"),
     "memory": (Fate.REFUSED, "out of memory"),
     "right": (Fate.OK, ""),
     "slow": (Fate.OK, ""),
-    "endless": (Fate.TIMEOUT, "the run worker: no answer within 1 s"),
+    "endless": (Fate.TIMEOUT, "the run worker: no answer within 3 s"),
     "wrong": (Fate.WRONG, "y[0] is 1.25, expected 1.0; 100 of 100 elements differ"),
     "unwritten": (Fate.WRONG, "y[99] is nan, expected 0.125; 1 of 100 elements differ"),
+    "right once": (Fate.WRONG, "right at first, but after some runs y[0] is "),
     "writes input": (Fate.WRONG, "changes its input x"),
     "writes behind": (Fate.WRONG, "writes beside y"),
     "writes before": (Fate.REFUSED, "MDLC0330: "),
@@ -57,7 +57,7 @@ def test_every_way_to_fail_is_told_apart_and_the_others_go_on() -> None:
     order = sorted(WAYS)
     Random(0).shuffle(order)
     order += ["right"]
-    with LocalMeasurer(2, deadline=1.0) as m:
+    with LocalMeasurer(2, deadline=3.0) as m:
         trials = m.measure(hostile(), [point(way) for way in order])
     assert [t.config for t in trials] == [point(way) for way in order]
     for trial, way in zip(trials, order, strict=True):
@@ -157,20 +157,28 @@ def test_finalists_take_turns_and_a_bad_one_has_no_times(measurer: LocalMeasurer
 
 
 def test_a_finalist_that_hangs_holds_nobody_up() -> None:
-    with LocalMeasurer(1, deadline=1.0) as m:
+    with LocalMeasurer(1, deadline=3.0) as m:
         rounds = m.recheck(hostile(), [point("right"), point("endless"), point("slow")], rounds=2)
     assert [len(r) for r in rounds] == [2, 0, 2]
 
 
-def test_a_run_worker_that_is_killed_is_replaced(measurer: LocalMeasurer) -> None:
+def test_a_run_worker_that_is_killed_is_replaced(
+    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (before,) = measurer.measure(hostile(), [point("right")])
     assert before.fate is Fate.OK
     runner = measurer._runner.child
     assert runner is not None
-    threading.Timer(0.7, runner.process.kill).start()
-    start = time.monotonic()
+    ask = measurer._runner.ask
+
+    def ask_and_kill(seconds: float, question: str, *args: object) -> object:
+        monkeypatch.undo()
+        assert question == "trial"
+        threading.Timer(0.3, runner.process.kill).start()
+        return ask(seconds, question, *args)
+
+    monkeypatch.setattr(measurer._runner, "ask", ask_and_kill)
     killed, after = measurer.measure(hostile(), [point("endless"), point("right")])
-    assert time.monotonic() - start < 15
     assert (killed.fate, killed.reason) == (Fate.CRASHED, "the run worker: it died of SIGKILL")
     assert after.fate is Fate.OK
     second = measurer._runner.child

@@ -56,6 +56,12 @@ def test_tolerances_go_by_the_narrowest_type_and_the_longest_sum() -> None:
     assert tolerance(group(i32, 400)) == 0
 
 
+def test_one_term_left_out_of_thousands_shows() -> None:
+    x = inputs({"a": f32[64, 4096], "b": f32[4096, 64]}, 3)
+    whole, less = x["a"] @ x["b"], x["a"][:, 1:] @ x["b"][1:]
+    assert differs("y", less, whole, 8 * 2.0**-23 * 4096**0.5)
+
+
 def f(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
 
@@ -115,6 +121,18 @@ def test_guarded_memory(type) -> None:
 def test_what_has_no_room_is_out_of_memory() -> None:
     with pytest.raises(MemoryError):
         Guarded.empty(u8[1 << 55])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
+def test_a_worker_cannot_take_all_memory() -> None:
+    code = (
+        "import os; from minidlc.tuning.measure.worker import _limit_memory\n"
+        "from minidlc.tuning.measure.guard import Guarded; from minidlc.expr.types import u8\n"
+        "_limit_memory(); whole = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')\n"
+        "Guarded.empty(u8[whole // 10 * 9])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.rstrip().splitlines()[-1].startswith("MemoryError")
 
 
 def test_a_byte_beside_the_array_shows() -> None:

@@ -105,9 +105,22 @@ class Bench:
         for name, x in given.items():
             if guarded[name].array.tobytes() != x.tobytes():
                 raise Wrong(f"changes its input {name}")
+        self._compare_results({name: block.array for name, block in results.items()})
+
+    def _compare_results(self, results: Mapping[str, Array]) -> None:
         for name, wanted in self.expected.items():
-            if text := differs(name, results[name].array, wanted, self.tolerance):
+            if text := differs(name, results[name], wanted, self.tolerance):
                 raise Wrong(text)
+
+    def confirm(self) -> None:
+        """Raises Wrong if the last run that was timed gave something else than the first.
+
+        Threads that race, and what depends on an earlier run, may be right once.
+        """
+        try:
+            self._compare_results(self.outputs)
+        except Wrong as wrong:
+            raise Wrong(f"right at first, but after some runs {wrong}") from None
 
     def _bound(
         self, linked: _Linked, arrays: list[Array], workspace: Array

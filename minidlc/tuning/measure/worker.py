@@ -117,10 +117,11 @@ class Worker:
         return ""
 
     def trial(self, built: Built, repeats: int, limit: float) -> Trial:
-        """Check and time a candidate."""
+        """Check and time a candidate, then check again."""
         assert self.bench is not None
         try:
             seconds = self.bench.time(self.bench.load(built), repeats, limit)
+            self.bench.confirm()
         except run.Wrong as wrong:
             return Trial(built.config, Fate.WRONG, reason=str(wrong), figures=built.figures)
         except Exception as error:
