@@ -40,6 +40,12 @@ def made_up(count: int, seed: int, scale: float = 1.0) -> Samples:
     return Samples(rows, costs * rng.normal(1, 0.03, count))
 
 
+def by_size(samples: Samples) -> Samples:
+    """The same points with costs that grow with the feature `code`."""
+    size = np.exp(3 * samples.features[:, PLACE["code"]])
+    return Samples(samples.features, samples.costs * size)
+
+
 def order(scores: Array, costs: Array) -> float:
     """Spearman's rank correlation."""
     ranks = [np.argsort(np.argsort(x)) for x in (scores, costs)]
@@ -56,7 +62,8 @@ def test_a_model_orders_points_it_has_not_seen(model: CostModel, least: float) -
 
 @pytest.mark.parametrize("model", [ridge, boosted])
 def test_samples_of_a_larger_problem_help_although_its_costs_are_others(model: CostModel) -> None:
-    own, asked, other = made_up(10, 2), made_up(300, 1), made_up(400, 3, scale=1000.0)
+    """What decides is the code's size, which is no term of the formula."""
+    own, asked, other = map(by_size, (made_up(10, 2), made_up(300, 1), made_up(400, 3, 1000.0)))
     alone = order(model([own], asked.features), asked.costs)
     helped = order(model([other, own], asked.features), asked.costs)
     assert helped > 0.85
@@ -113,8 +120,9 @@ def test_before_any_trial_the_order_is_that_of_the_formula(model: CostModel) -> 
 def test_the_formula_counts_less_where_trials_contradict_it() -> None:
     sample = made_up(100, 0)
     cycles = terms(sample.features).sum(axis=1)
-    known = [None, *(pooled([Samples(sample.features, c)]) for c in (cycles, 1 / cycles))]
-    before, agreed, contradicted = (Start.of(pool).slope for pool in known)
+    other_way = cycles.max() + cycles.min() - cycles
+    known = [[], [Samples(sample.features, cycles)], [Samples(sample.features, other_way)]]
+    before, agreed, contradicted = (Start.of(pooled(k), k).slope for k in known)
     assert agreed > before > contradicted == 0
 
 

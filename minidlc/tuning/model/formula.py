@@ -159,7 +159,8 @@ def fitted(known: Sequence[Samples]) -> Array:
     """
     rows, costs, weights = list[Array](), list[Array](), list[Array]()
     for samples in known:
-        sound = np.isfinite(samples.costs) & (samples.costs > 0)
+        sound = np.isfinite(samples.features).all(axis=1)
+        sound &= np.isfinite(samples.costs) & (samples.costs > 0)
         if count := int(np.count_nonzero(sound)):
             rows.append(terms(samples.features[sound]))
             costs.append(samples.costs[sound])

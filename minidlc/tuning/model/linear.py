@@ -26,7 +26,7 @@ _FAR = 3.0  # standard deviations: beyond them the squares would run away
 def ridge(known: Sequence[Samples], asked: Array) -> Array:
     """Cost model: ranks up to a constant, f64[m], lower is faster; the formula if none is known."""
     pool = pooled(known)
-    start = Start.of(pool)
+    start = Start.of(pool, known)
     if pool is None:
         return start.scores(asked)
     mean = np.average(pool.features, axis=0, weights=pool.weights)

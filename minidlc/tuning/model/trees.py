@@ -20,7 +20,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support.errors import TuneError
-from minidlc.tuning.model.samples import Pool, pooled
+from minidlc.tuning.model.samples import pooled
 from minidlc.tuning.model.start import Start
 from minidlc.tuning.problem import Samples
 
@@ -38,7 +38,7 @@ _OPTIONS: dict[str, object] = {
     "seed": 0,
 }
 _KEPT = 4  # fitted models; a search asks many times between two trials
-_fitted: dict[str, Any] = {}
+_fitted: dict[str, tuple[Start, Any]] = {}
 
 
 def boosted(known: Sequence[Samples], asked: Array) -> Array:
@@ -47,18 +47,26 @@ def boosted(known: Sequence[Samples], asked: Array) -> Array:
     TuneError (MDLC1337) if xgboost is not installed.
     """
     xgboost = _xgboost()
-    pool = pooled(known)
-    start = Start.of(pool)
-    if pool is None:
-        return start.scores(asked)
-    key = _digest(pool)
+    key = _digest(known)
     if key not in _fitted:
         while len(_fitted) >= _KEPT:
             del _fitted[next(iter(_fitted))]
-        data = xgboost.DMatrix(pool.features, start.rest(pool), weight=pool.weights)
-        _fitted[key] = xgboost.train(_OPTIONS, data, _ROUNDS)
-    rest: Array = _fitted[key].predict(xgboost.DMatrix(asked))
-    return start.scores(asked) + rest
+        _fitted[key] = _fit(xgboost, known)
+    start, trees = _fitted[key]
+    scores = start.scores(asked)
+    if trees is not None:
+        scores = scores + trees.predict(xgboost.DMatrix(asked))
+    return scores
+
+
+def _fit(xgboost: Any, known: Sequence[Samples]) -> tuple[Start, Any]:
+    """Where the scores start, and the trees for the rest; None where there is nothing to learn."""
+    pool = pooled(known)
+    start = Start.of(pool, known)
+    if pool is None:
+        return start, None
+    data = xgboost.DMatrix(pool.features, start.rest(pool), weight=pool.weights)
+    return start, xgboost.train(_OPTIONS, data, _ROUNDS)
 
 
 def _xgboost() -> Any:
@@ -72,6 +80,8 @@ def _xgboost() -> Any:
         ) from None
 
 
-def _digest(pool: Pool) -> str:
-    parts = (pool.features, pool.targets, pool.weights, pool.groups)
-    return hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts)).hexdigest()
+def _digest(known: Sequence[Samples]) -> str:
+    parts = [part for s in known for part in (s.features, s.costs)]
+    sizes = repr([part.shape for part in parts]).encode()
+    content = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    return hashlib.sha256(sizes + content).hexdigest()
