@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from minidlc.cli.common import app, out
 from minidlc.support.timing import readable
@@ -62,7 +63,7 @@ def _table(database: Database, best_only: bool) -> Table:
     for found in database.workloads().values():
         winner = best_of(found)
         if winner is not None or not best_only:
-            table.add_row(*_row(found, winner))
+            table.add_row(*map(Text, _row(found, winner)))  # names may look like rich's markup
     return table
 
 
@@ -74,6 +75,7 @@ def _row(found: list[Record], winner: Record | None) -> tuple[str, ...]:
     first, trials = found[0], [r.trial for r in found if not r.is_check]
     work = first.workload
     shapes = f"{', '.join(first.inputs)} → {', '.join(first.outputs)}"
+    shapes = shapes if first.outputs else "a whole model"
     ends = ", ".join(f"{count} {fate}" for fate, count in fates(trials).items())
     if other := foreign_machine(work.target, host()):
         ends += f"; {other}"

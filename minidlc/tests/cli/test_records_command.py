@@ -69,6 +69,14 @@ def test_only_what_a_compilation_would_use(tmp_path: Path) -> None:
     assert "f32[8, 32]" not in text
 
 
+def test_any_name_can_be_shown(tmp_path: Path) -> None:
+    """A name that looks like rich's markup; the layout of a model, which has no shapes."""
+    record = replace(records()[0], op="[/red] [link]", inputs=(), outputs=())
+    text = run(file(tmp_path / "tune.jsonl", [record]))
+    assert "[/red] [link]" in text
+    assert "a whole model" in text
+
+
 def test_joining_and_pruning(tmp_path: Path) -> None:
     found = records()
     one, other = file(tmp_path / "a", found[:2]), file(tmp_path / "b", found[1:])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,13 +15,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto
 
 import minidlc as mc
 from minidlc import driver
 from minidlc.codegen.model_cache import ModelCache
 from minidlc.graph import Node
-from minidlc.lower.express import express_node
+from minidlc.lower.express import Expressed, express_node
+from minidlc.lower.kernels import NotTaken
 from minidlc.support.errors import CompileError, OptionError, TuneError
 from minidlc.target import Target, host
 from minidlc.tests.driver.conftest import case
@@ -59,6 +64,13 @@ def other_than_default(task: Task) -> Trial:
     points = (c for c in own.space if c.way == own.default.way)
     found = next(c for c in points if own.schedule(c).trace != usual)
     return Trial(found, Fate.OK, (4.12e-4,))
+
+
+@cache
+def first() -> tuple[Task, Record]:
+    """The first kernel, and a record of it."""
+    task = tasks()[0]
+    return task, Record.of(task, other_than_default(task))
 
 
 def holding(*records: Record) -> Database:
@@ -170,6 +182,28 @@ REFUSED: dict[str, Callable[[Task, Record], Record]] = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_record_that_does_not_fit_is_refused_with_its_reason(reason: str) -> None:
     assert reason in refusal(REFUSED[reason])
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(["split", "vectorize", "relu", "j", "knobs", "steps", "knob", "cut"])
+
+
+@given(JSON | st.lists(st.lists(JSON | NAMES, max_size=5), max_size=3))
+def test_any_trace_is_refused_or_none(trace: object) -> None:
+    """What somebody wrote in place of the trace, with a right id, reaches no schedule."""
+    task, record = first()
+    again = Record.parse(replace(record, steps=json.dumps(trace)).line)
+    known = Snapshot.of(holding(again), host(), 1)(Expressed(task.group, task.kind, (), ()))
+    assert isinstance(known, NotTaken)
+    assert known.code
 
 
 def test_a_re_check_without_gain_means_the_default() -> None:

@@ -158,6 +158,7 @@ DAMAGE = {
     "no UTF-8": b"\xff\xfe",
     "deep": b"[" * 100_000,
     "another form": json.dumps({**LINE, "record": 2}).encode(),
+    "a number beyond all": json.dumps({**LINE, "trace": [1]}).replace("[1]", "[1e999]").encode(),
     "an edited time": json.dumps({**LINE, "seconds": [1e-9]}).encode(),
     "no id": json.dumps({k: v for k, v in LINE.items() if k != "id"}).encode(),
 }
