@@ -115,6 +115,17 @@ def test_the_same_seed_gives_the_same_sequence(search: Search, model: CostModel 
     assert search.__class__ is GridSearch or other != first
 
 
+@SEARCHES
+def test_a_run_that_was_broken_off_goes_on(search: Search) -> None:
+    """What was tried counts: it stands first, is not tried again, and credits who proposed it."""
+    problem = TableProblem(synthetic(seed=1))
+    earlier = explore(problem, search, trials=16, seed=5)
+    trials = explore(problem, search, trials=40, seed=5, earlier=earlier)
+    assert trials[:16] == earlier
+    assert len({t.config for t in trials}) == 40
+    assert trials == explore(problem, search, trials=40, seed=5, earlier=earlier)
+
+
 def test_the_sequence_is_the_same_in_every_process() -> None:
     """Nothing depends on the order of sets, which differs with the seed of Python's hashes."""
     program = "from minidlc.tests.tuning.test_search import digest; print(digest())"  # as below
