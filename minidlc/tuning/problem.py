@@ -122,10 +122,7 @@ def explore(
         if not todo:
             score = learnt.score(done) if learnt else None
             count = min(batch, trials - len(done))
-            propose = extension.dispatch("search", search)
-            found = propose(problem.space, done, score, count, rng)
-            todo = _sound(found, problem.space, done)[:count]
-            by = name_of(search) if propose is search else "override"
+            todo, by = _proposed(search, problem.space, done, score, count, rng)
             if not todo:
                 break
         now, todo = todo[:batch], todo[batch:]
@@ -135,6 +132,20 @@ def explore(
             if told:
                 told(done[-1])
     return done
+
+
+def _proposed(
+    search: Search,
+    space: Space,
+    done: Sequence[Trial],
+    score: Score | None,
+    count: int,
+    rng: Random,
+) -> tuple[list[Config], str]:
+    """What to try next, and who says so: the search, or the reader's in its place."""
+    propose = extension.dispatch("search", search)
+    found = _sound(propose(space, done, score, count, rng), space, done)
+    return found[:count], name_of(search) if propose is search else "override"
 
 
 def name_of(search: Search) -> str:
