@@ -16,7 +16,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -320,6 +320,11 @@ class _Session:
         """The layout that wins end to end, seconds of the default model and of the tuned one."""
         default = self.default.variant.layout
         points = dict.fromkeys((default, self.tuner.layout))
+        if len(points) == 1 and not any(r.is_better for r in self.tuner.results):
+            exe = partial(self.default.exe, *self.inputs)  # it is the tuned model too
+            same = tuple(interleaved({"": exe}, rounds=ROUNDS, seconds=_TURN, rest=self.rest)[""])
+            times = {default: same}
+            return self._decided(default, times, same)
         tuned = {p: self.compiled(self.layouts[p].passes, self.database) for p in points}
         runs = {"default": partial(self.default.exe, *self.inputs)}
         runs |= {str(p): partial(exe, *self.inputs) for p, exe in tuned.items()}
@@ -329,12 +334,19 @@ class _Session:
         for point in points:
             if ratio_interval(times[point], times[default])[1] < 1.0:
                 winner = point
+        return self._decided(winner, times, tuple(found["default"]))
+
+    def _decided(
+        self, winner: Config, times: Mapping[Config, Seconds], before: Seconds
+    ) -> tuple[_Layout, Seconds, Seconds]:
+        """Record the layout that won, where there was a choice."""
+        default = self.default.variant.layout
         if len(self.layouts) > 1:
             work = model_workload(self.default.exe.source, self.target, self.compiled.threads)
             series = (winner, times[winner]), (default, times[default])
             name = self.default.exe.interface.name
             self.database.append(layout_record(work, name, *series, self.seed))
-        return self.layouts[winner], tuple(found["default"]), times[winner]
+        return self.layouts[winner], before, times[winner]
 
 
 def _inputs(graph: Graph, seed: int) -> list[Array]:

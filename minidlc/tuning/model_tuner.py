@@ -87,7 +87,7 @@ class ModelTuner:
         self.results: list[TaskResult] = []
         self.failed: dict[str, str] = {}
         self._counts = self._wanted()
-        self._each = math.inf  # seconds of a trial in the quickest batch
+        self._spent, self._new = 0.0, 0  # seconds of the search, and its trials
         self._last = dict.fromkeys(range(len(self.runs)), BATCH)
 
     def _hears(self, number: int) -> Callable[[Trial], None]:
@@ -159,17 +159,17 @@ class ModelTuner:
             start, before = self.clock(), len(run.trials)
             run.explore(before + count, self._known(number), batch=count)
             found = len(run.trials) - before
-            if found:
-                self._each = min(self._each, (self.clock() - start) / found)
+            self._spent += self.clock() - start
+            self._new += found
             self._last[number] = max(1, found)
             self._counts = self._wanted()
 
     def _affordable(self, until: float) -> int:
-        """How many trials fit in, each as long as in the quickest batch so far."""
+        """How many trials fit in, each as long as those so far in the mean."""
         left = until - self.clock()
-        if math.isinf(self._each):  # nothing was tried yet
+        if not self._new:
             return BATCH if left > 0 else 0
-        return int(min(left / max(self._each, 1e-9), MORE))
+        return int(min(left * self._new / max(self._spent, 1e-9), MORE))
 
     def _progress(self, number: int) -> Progress:
         task, run = self.tasks[number], self.runs[number]

@@ -21,6 +21,8 @@ from minidlc.tuning.result import TaskResult
 from minidlc.tuning.space import Config
 from minidlc.tuning.trial import best, fates
 
+_WIDEST = 100  # letters of the last column
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -81,14 +83,12 @@ class Tuning:
         more = f" +{len(others)}" if others else ""
         before, after = (statistics.median(s) for s in (r.default_seconds, r.best_seconds))
         how = str(r.best) if r.is_better else "default stays"
-        if not r.is_checked:
-            seen = best(r.trials)
-            assert seen is not None
-            share = seen.cost / before
-            how = f"not checked; the search saw {share:.2f} with {seen.config}"
+        seen = best(r.trials)
+        if not r.is_checked and seen is not None and seen.config != r.best:
+            how = f"not checked; the search saw {seen.cost / before:.2f} with {seen.config}"
         times = readable(before), readable(after)
         counts = str(r.count), *times, f"{r.ratio:.2f}", str(len(r.trials))
-        return (first[:40] + more, *counts, how)
+        return (first[:40] + more, *counts, how if len(how) <= _WIDEST else how[:_WIDEST] + "…")
 
     def _notes(self) -> list[str]:
         trials = [t for r in self.results for t in r.trials]
