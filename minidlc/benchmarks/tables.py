@@ -1,8 +1,8 @@
 """Cost tables: every point of a kernel's space, built and measured once, for searches to work on.
 
-    python -m minidlc.benchmarks.tables build gemm_512 --to scratch
-    python -m minidlc.benchmarks.tables time gemm_512 --to scratch --rounds 7
-    python -m minidlc.benchmarks.tables write gemm_512 --to scratch
+    python -m minidlc.benchmarks.tables build gemm_1024 --to scratch
+    python -m minidlc.benchmarks.tables time gemm_1024 --to scratch --rounds 7
+    python -m minidlc.benchmarks.tables write gemm_1024 --to scratch
 
 `build` lowers and compiles all points, on every core, into files that the other two read; it goes
 on where it stopped. `time` runs through all points again and again, in another order each round,
@@ -50,7 +50,7 @@ class Plan:
 
     graph: mc.Graph
     kind: str
-    way: str = ""
+    ways: tuple[str, ...] = ()
     knobs: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
     def task(self) -> Task:
@@ -64,9 +64,9 @@ class Plan:
         raise ValueError(f"no kernel of the kind {self.kind}")
 
     def space(self, task: Task) -> Space:
-        """The part of the space: some candidates of some knobs, all of the others."""
-        knobs = {**task.space.ways[self.way], **self.knobs}
-        return Space({self.way: knobs}, task.is_allowed)
+        """The part of the space: of some ways, and for some knobs fewer candidates."""
+        ways = task.space.ways
+        return Space({way: {**ways[way], **self.knobs} for way in self.ways}, task.is_allowed)
 
 
 def product(m: int, n: int, k: int) -> mc.Graph:
@@ -85,11 +85,29 @@ def conv(channels: int, size: int, stride: int = 1) -> mc.Graph:
     return mc.trace(model, mc.f32[1, channels, size, size])
 
 
+PRODUCT = {
+    "tile_i": (1, 2, 3, 4, 6, 8, 10, 12, 14),
+    "tile_j": (16, 32, 48, 64),
+    "block_i": (1, 4, 32),
+    "block_j": (1, 4, 16),
+    "unroll_k": (1, 2, 4, 8),
+}
+WINDOW = {
+    "tile_h": (1, 2, 4, 7),
+    "tile_w": (1, 2, 3, 4, 6, 7, 8, 14),
+    "block_o": (1, 2, 4),
+    "block_h": (1, 4),
+    "block_w": (1, 4),
+    "unroll_c": (1,),
+    "unroll_i": (1, 4, 8),
+}
+PACKED = ("sketch_tile", "sketch_tile_pack0", "sketch_tile_pack1", "sketch_tile_pack01")
+TILED = ("sketch_tile",)
 PLANS = {
-    "gemm_512": Plan(product(512, 512, 512), "matmul", "sketch", {}),
-    "conv3x3_56": Plan(conv(64, 56), "conv_nchwc", "sketch", {}),
-    "conv3x3_28": Plan(conv(128, 28), "conv_nchwc", "sketch", {}),
-    "conv3x3_14": Plan(conv(256, 14), "conv_nchwc", "sketch", {}),
+    "gemm_1024": Plan(product(1024, 1024, 1024), "matmul", PACKED, PRODUCT),
+    "conv3x3_56": Plan(conv(64, 56), "conv_nchwc", TILED, {**WINDOW, "tile_o": (1, 2, 4)}),
+    "conv3x3_28": Plan(conv(128, 28), "conv_nchwc", TILED, {**WINDOW, "tile_o": (1, 2, 4, 8)}),
+    "conv3x3_14": Plan(conv(256, 14), "conv_nchwc", TILED, {**WINDOW, "tile_o": (1, 2, 4, 8)}),
 }
 
 
