@@ -25,9 +25,8 @@ from minidlc.support import extension
 from minidlc.te import lower
 from minidlc.te.primitives import Vectorize
 from minidlc.tests.driver.conftest import PACKAGED
-from minidlc.tests.tuning.landscapes import synthetic
+from minidlc.tests.tuning.landscapes import nearest_model, synthetic
 from minidlc.transform import Cse, rules_of
-from minidlc.tuning.model import ridge
 from minidlc.tuning.problem import explore
 from minidlc.tuning.search import Evolution
 from minidlc.tuning.space import Space
@@ -73,7 +72,7 @@ def differentiated():
 def tuned():
     """Find the best point of a small table; the answer, times how far off it is."""
     table = synthetic(Space({"a": {"x": (1, 2, 4, 8), "y": (1, 2, 3), "z": (0, 1)}}))
-    trials = explore(TableProblem(table), Evolution(), trials=table.space.size, model=ridge)
+    trials = explore(TableProblem(table), Evolution(), trials=table.space.size, model=nearest_model)
     return WANTED * (best(trials).cost / table.best)
 
 
@@ -81,7 +80,7 @@ def tuned():
 ROWS = {
     "bounds": (index.bounds, compiled),
     "compute.relu": (Relu.compute, compiled),
-    "cost_model": (ridge, tuned),
+    "cost_model": (nearest_model, tuned),
     "emit": (emit, compiled),
     "gradient.relu": (Relu.gradient, differentiated),
     "interpret": (mc.interpret, interpreted),
