@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import numpy as np
 import pytest
 
+from minidlc.graph import registered_ops
 from minidlc.loop.nodes import LoopFunction
 from minidlc.loop.text import parse_function
+from minidlc.lower.kernels import lower_node
+from minidlc.support.errors import CompileError
 from minidlc.target import Target
+from minidlc.tests.ops.checks import node_of
 from minidlc.tests.tuning.kernels import product, task_of
 from minidlc.tuning.model import FEATURES, loop_features
 from minidlc.tuning.model.features import MEANING
@@ -121,3 +126,20 @@ def nothing(x: f32[0], y: f32[0]):
         y[i] = x[i]
 """)
     assert np.isfinite(loop_features(fn, TARGET, 1)).all()
+
+
+@pytest.mark.long
+def test_kernels_of_every_op_have_finite_rows_and_no_negative_counts() -> None:
+    seen = 0
+    for op in registered_ops().values():
+        for example in itertools.islice(op.examples(), 2):
+            try:
+                loops = lower_node(node_of(example), "k", TARGET, fast=True).loops
+            except CompileError:  # views and composites have no kernel
+                continue
+            row = loop_features(loops, TARGET, 2)
+            assert np.isfinite(row).all(), loops
+            counts = [row[FEATURES.index(n)] for n in ("vector", "gathers", "waits", "l1_lines")]
+            assert min(counts) >= 0, loops
+            seen += 1
+    assert seen > 150

@@ -179,11 +179,11 @@ def nonnegative(a: Array, b: Array, pull: float, sweeps: int = 200) -> Array:
     C. Franc, V. Hlaváč, M. Navara, Sequential Coordinate-Wise Algorithm for the Non-negative Least
     Squares Problem, 2005. The sum is strictly convex, so the order does not matter in the end.
     """
-    square = a.T @ a + pull * np.eye(a.shape[1])
-    goal = a.T @ b + pull
-    f = np.ones(a.shape[1])
+    square = (a.T @ a + pull * np.eye(a.shape[1])).tolist()  # so small that lists are quicker
+    goal = (a.T @ b + pull).tolist()
+    f = [1.0] * len(goal)
     for _ in range(sweeps):
-        for n in range(len(f)):
-            rest = goal[n] - square[n] @ f + square[n, n] * f[n]
-            f[n] = max(0.0, rest / square[n, n])
-    return f
+        for n, row in enumerate(square):
+            slope = sum(x * y for x, y in zip(row, f, strict=True)) - goal[n]
+            f[n] = max(0.0, f[n] - slope / row[n])
+    return np.array(f)

@@ -11,6 +11,7 @@ chapter 06_autotune.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ from minidlc.tuning.space import Config
 from minidlc.tuning.trial import Fate, Trial
 
 _ROUNDS = 5  # permutations of each feature
+_MOST = 256  # samples that are shuffled
 
 
 def knob_importance(trials: Iterable[Trial]) -> dict[str, float]:
@@ -74,15 +76,16 @@ def feature_importance(model: CostModel, known: Sequence[Samples]) -> dict[str, 
     """
     features = known[-1].features
     rows = features[np.isfinite(features).all(axis=1)]
-    scores, rng = model(known, rows), np.random.default_rng(0)
+    rows = rows[:: 1 + len(rows) // _MOST]
+    rng = np.random.default_rng(0)
     orders = [rng.permutation(len(rows)) for _ in range(_ROUNDS)]
-    moved = dict[str, float]()
-    for place, name in enumerate(FEATURES):
-        change = 0.0
-        for order in orders if len(rows) and np.ptp(rows[:, place]) > 0 else ():
-            shuffled = rows.copy()
-            shuffled[:, place] = rows[order, place]
-            change += float(np.mean((model(known, shuffled) - scores) ** 2))
-        moved[name] = change
+    varied = [n for n in range(len(FEATURES)) if len(rows) and np.ptp(rows[:, n]) > 0]
+    asked = np.tile(rows, (1 + len(varied) * _ROUNDS, 1, 1))  # as they are, then shuffled ones
+    for copy, (place, order) in zip(asked[1:], itertools.product(varied, orders), strict=True):
+        copy[:, place] = rows[order, place]
+    scores = model(known, asked.reshape(-1, len(FEATURES))).reshape(len(asked), -1)
+    changes = ((scores[1:] - scores[0]) ** 2).reshape(len(varied), -1).sum(axis=1)
+    moved = dict.fromkeys(FEATURES, 0.0)
+    moved |= {FEATURES[n]: float(x) for n, x in zip(varied, changes, strict=True)}
     total = sum(moved.values()) or 1.0
     return {n: v / total for n, v in sorted(moved.items(), key=lambda item: -item[1])}
