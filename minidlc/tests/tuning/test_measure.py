@@ -8,17 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 import minidlc as mc
 from minidlc import te
 from minidlc.expr.types import f32
+from minidlc.loop.nodes import LoopFunction
 from minidlc.schedules import Group
-from minidlc.support.errors import OptionError, TuneError
+from minidlc.support.errors import OptionError, ScheduleError, TuneError
 from minidlc.target import host
 from minidlc.tests.tuning.hostile import SIZE, WAYS, hostile, point
 from minidlc.tests.tuning.kernels import product, task_of, tasks_of
-from minidlc.tuning.measure import LocalMeasurer
+from minidlc.tuning.measure import LocalMeasurer, build
+from minidlc.tuning.measure.check import inputs
+from minidlc.tuning.measure.run import reference
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, fates, why_none
 
@@ -95,6 +99,38 @@ def test_many_points_of_a_product_with_a_packed_weight(measurer: LocalMeasurer) 
     points = [task.default, *task.space.distinct(12, Random(3))]
     trials = measurer.measure(task, points)
     assert {t.fate for t in trials} == {Fate.OK}, [t for t in trials if t.reason]
+
+
+def test_large_plain_loops_are_vectors_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of(product(33, 70, 19))
+    types = {name: f32[dims] for name, dims in (("a", (33, 19)), ("b", (19, 70)))}
+    found = list[np.ndarray]()
+    for many in (1e9, 1.0):
+        monkeypatch.setattr(build, "_MANY", many)
+        made = build.build_plain(task)
+        assert isinstance(made, build.Built)
+        found.append(reference(made, inputs(types, 0))["relu"])
+    assert found[0].tobytes() == found[1].tobytes()
+    a, b = inputs(types, 0).values()
+    assert (found[0] == np.maximum(a @ b, 0)).all()
+
+
+def test_where_vectors_are_refused_the_plain_loops_are_plain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[int]()
+    plain = build._plain_loops
+
+    def refused(task: Task, lanes: int) -> LoopFunction:
+        asked.append(lanes)
+        if lanes:
+            raise ScheduleError("no vectors here", code="MDLC0611")
+        return plain(task, lanes)
+
+    monkeypatch.setattr(build, "_MANY", 1.0)
+    monkeypatch.setattr(build, "_plain_loops", refused)
+    assert isinstance(build.build_plain(task_of(product())), build.Built)
+    assert asked == [host().lanes(32), 0]
 
 
 KERNELS = {
