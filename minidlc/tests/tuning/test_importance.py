@@ -87,3 +87,10 @@ def test_for_a_model_that_tells_no_points_apart_nothing_is_important() -> None:
     rows = np.random.default_rng(0).random((10, len(FEATURES)))
     found = feature_importance(all_alike, [Samples(rows, np.ones(10))])
     assert set(found.values()) == {0.0}
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_of_one_point_no_feature_is_important(count: int) -> None:
+    rows = np.random.default_rng(0).random((count, len(FEATURES)))
+    found = feature_importance(ridge, [Samples(rows, np.ones(count))])
+    assert list(found.values()) == [0.0] * len(FEATURES)

@@ -80,12 +80,14 @@ def feature_importance(model: CostModel, known: Sequence[Samples]) -> dict[str, 
     rng = np.random.default_rng(0)
     orders = [rng.permutation(len(rows)) for _ in range(_ROUNDS)]
     varied = [n for n in range(len(FEATURES)) if len(rows) and np.ptp(rows[:, n]) > 0]
+    moved = dict.fromkeys(FEATURES, 0.0)
+    if not varied:
+        return moved
     asked = np.tile(rows, (1 + len(varied) * _ROUNDS, 1, 1))  # as they are, then shuffled ones
     for copy, (place, order) in zip(asked[1:], itertools.product(varied, orders), strict=True):
         copy[:, place] = rows[order, place]
     scores = model(known, asked.reshape(-1, len(FEATURES))).reshape(len(asked), -1)
     changes = ((scores[1:] - scores[0]) ** 2).reshape(len(varied), -1).sum(axis=1)
-    moved = dict.fromkeys(FEATURES, 0.0)
     moved |= {FEATURES[n]: float(x) for n, x in zip(varied, changes, strict=True)}
     total = sum(moved.values()) or 1.0
     return {n: v / total for n, v in sorted(moved.items(), key=lambda item: -item[1])}
