@@ -34,7 +34,7 @@ from minidlc.graph import Graph, print_graph
 from minidlc.sources import Model
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CompileError, OptionError, TuneError
+from minidlc.support.errors import CompileError, TuneError
 from minidlc.support.timing import interleaved, ratio_interval
 from minidlc.template import Template
 from minidlc.transform import Pipeline
@@ -91,7 +91,7 @@ def tune(
     already (None: in memory only). `threads`, `precision` and `target` are those to compile with
     later. `search` and `cost_model` take the place of evolution and `best_model()`; `measurer` of a
     `LocalMeasurer()`. `progress` hears of each phase and trial. An interrupt (Ctrl-C) ends the
-    search and returns what is known by then. Raises OptionError (MDLC1350) for trials or minutes
+    search and returns what is known by then. Raises TuneError (MDLC1350) for trials or minutes
     that cannot be, MDLC1353 for a model whose sizes are open; TuneError where nothing can be
     measured; what `compile` and `Database` raise.
     """
@@ -121,7 +121,7 @@ def _check_minutes(minutes: float | None) -> None:
     expect("tune", "minutes", minutes, int, float)
     if not 0 < minutes < math.inf:
         text = f"tune: minutes is {minutes}, expected a number above 0"
-        raise OptionError(text, hint="minutes=5", code="MDLC1350")
+        raise TuneError(text, hint="minutes=5", code="MDLC1350")
 
 
 def _check_parts(**parts: object) -> None:
@@ -200,7 +200,7 @@ class _Session:
             text = f"tune: {default.declared.name} leaves sizes or values open"
             notes = [f"{i.name}: {i}" for i in default.declared.inputs]
             hint = 'shapes={"N": 1}: a schedule is best for certain sizes'
-            raise OptionError(text, notes=notes, hint=hint, code="MDLC1353")
+            raise TuneError(text, notes=notes, hint=hint, code="MDLC1353")
         self.inputs = _inputs(default.source, self.seed)
         self.estimates: dict[str, float] = {}
         self.compiling = time.monotonic() - started  # a model, in the mean

@@ -21,7 +21,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CompileError, OptionError, TuneError
+from minidlc.support.errors import CompileError, TuneError
 from minidlc.support.timing import ratio_interval
 from minidlc.tuning.database import Database
 from minidlc.tuning.kernel import KernelProblem
@@ -58,7 +58,7 @@ def tune_task(
     """Try up to `trials` points of a kernel; what the database holds of it counts among them.
 
     By default evolution searches, guided by `best_model()`; `known` are samples of other kernels.
-    `told` hears of each new trial. Raises OptionError (MDLC1350) for less than one trial, TuneError
+    `told` hears of each new trial. Raises TuneError (MDLC1350) for less than one trial, TuneError
     where every trial failed (MDLC1351) or the default cannot be measured in the final (MDLC1352).
     """
     check_count("tune_task", "trials", trials)
@@ -68,11 +68,11 @@ def tune_task(
 
 
 def check_count(who: str, name: str, value: object) -> None:
-    """OptionError (MDLC1350) unless the value is a whole number from 1."""
+    """TuneError (MDLC1350) unless the value is a whole number from 1."""
     expect(who, name, value, int, np.integer)
     if value < 1:  # pyright: ignore[reportOperatorIssue, reportUnknownVariableType]
         text = f"{who}: {name} is {value}, expected at least 1"
-        raise OptionError(text, hint=f"{name}=64", code="MDLC1350")
+        raise TuneError(text, hint=f"{name}=64", code="MDLC1350")
 
 
 class TaskRun:

@@ -15,7 +15,7 @@ import pytest
 import minidlc as mc
 from minidlc.expr.types import Array
 from minidlc.graph import save_text
-from minidlc.support.errors import CompileError, OptionError, TuneError
+from minidlc.support.errors import CompileError, TuneError
 from minidlc.target import host
 from minidlc.tests.tuning.fakes import FakeMeasurer, indifferent
 from minidlc.tuned import Update
@@ -252,13 +252,13 @@ def test_a_pipeline_without_a_layout_pass_has_one_variant() -> None:
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, object], code: str) -> None:
     more = {"database": None, "measurer": FakeMeasurer()} | options
-    with pytest.raises(OptionError, match=code):
+    with pytest.raises(CompileError, match=code):
         mc.tune(TWO_LAYERS, **more)  # pyright: ignore[reportArgumentType]
 
 
 def test_open_sizes_are_refused() -> None:
     graph = mc.parse('def f(x: f32["N", 8]):\n    y = relu(x)\n    return y\n')
-    with pytest.raises(OptionError, match="MDLC1353"):
+    with pytest.raises(TuneError, match="MDLC1353"):
         mc.tune(graph, database=None)
 
 
@@ -289,3 +289,22 @@ def test_all_trials_failed() -> None:
     with pytest.raises(TuneError, match="MDLC1351") as e:
         mc.tune(TWO_LAYERS, trials=2, database=None, measurer=FakeMeasurer(broken), **QUICK)
     assert "SIGSEGV" in e.value.message
+
+
+def test_equal_kernels_are_one_task_and_what_cannot_be_chosen_is_left_out() -> None:
+    graph = mc.parse("""\
+def net(x: f32[16, 16], w: f32[16, 16], v: f32[16, 16]):
+    a: f32[16, 16] = matmul(x, w)
+    b: f32[16, 16] = relu(a)
+    c: f32[16, 16] = matmul(b, v)
+    d: f32[16, 16] = relu(c)
+    e: f32[16, 16] = cumsum(d, axis=0)
+    return e
+""")
+    tuned = mc.tune(graph, trials=2, database=None, measurer=FakeMeasurer(other_way), **QUICK)
+    (result,) = [r for r in tuned.results if r.task.kind == "matmul"]
+    assert result.count == 2
+    assert len(tuned.names[result.task.workload.key]) == 2
+    assert result.gain == pytest.approx(2 * 1e-5, rel=0.1)
+    assert tuned.left_out == {"e": "its op writes the loops itself"}
+    assert "not tuned, its op writes the loops itself: 1 (e)" in str(tuned)

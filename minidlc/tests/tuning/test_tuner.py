@@ -145,7 +145,7 @@ def test_failed_trials_are_counted_and_go_on() -> None:
 
 @pytest.mark.parametrize("trials", [0, -1, np.int64(0)])
 def test_less_than_one_trial_is_refused(trials: int) -> None:
-    with pytest.raises(OptionError, match="MDLC1350"):
+    with pytest.raises(TuneError, match="MDLC1350"):
         tune(planted_task(), FakeMeasurer(), trials=trials)
 
 
