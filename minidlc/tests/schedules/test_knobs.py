@@ -15,10 +15,11 @@ from minidlc.expr.types import Array
 from minidlc.loop.nodes import LoopFunction
 from minidlc.lower.express import express_node
 from minidlc.schedules import IMPLEMENTATIONS
+from minidlc.schedules.implementation import no_knobs
 from minidlc.target import Target, host
 from minidlc.te import create_schedule, lower, stages
 from minidlc.tests.schedules.blocked import conv, depthwise, image
-from minidlc.tests.schedules.products import AVX512, busiest, product
+from minidlc.tests.schedules.products import AVX512, NEON, busiest, product
 from minidlc.tests.schedules.test_conv_weight import node as weights
 from minidlc.transform import Pipeline
 from minidlc.tuning.space import Config, Space
@@ -53,14 +54,20 @@ def plain_conv(channels: int, outputs: int, height: int, width: int, stride: int
     return mc.trace(lambda x, w: mc.conv(x, w, strides=(stride, stride), pads=(1, 1, 1, 1)), *types)
 
 
-def pool(*shape: int) -> mc.Graph:
-    return mc.trace(lambda x: mc.max_pool(x, kernel_shape=(3, 3), pads=(1, 1, 1, 1)), mc.f32[shape])
+def pool(window: int, *shape: int) -> mc.Graph:
+    """A window of the first two spatial axes; a third is the place in a block."""
+    one = (1,) * (len(shape) - 4)
+    kernel, pads = (window, window, *one), (1, 1, *(0 for _ in one))
+    return mc.trace(lambda x: mc.max_pool(x, kernel_shape=kernel, pads=pads * 2), mc.f32[shape])
 
 
 PROGRAMS = {
     "product": product(mc.f32[23, 16], mc.f32[16, 50], relu),
     "product of a constant": product(mc.f32[23, 16], WEIGHTS, relu),
     "products": product(mc.f32[3, 9, 7], mc.f32[3, 7, 33]),
+    "product, small caches": product(mc.f32[23, 16], mc.f32[16, 50]),
+    "product of many terms": product(mc.f32[9, 300], mc.f32[300, 20]),
+    "column": product(mc.f32[9, 70], mc.f32[70, 1]),
     "row": product(mc.f32[1, 16], mc.f32[16, 50]),
     "row of a constant": product(mc.f32[1, 16], WEIGHTS),
     "direct": blocked(conv, image(16, 9, 8, 8), 32, 3),
@@ -69,8 +76,10 @@ PROGRAMS = {
     "rows": plain_conv(2, 6, 7, 19, 1),
     "depthwise": blocked(depthwise, image(16, 9, 8, 8), 3),
     "depthwise, stride 2": blocked(depthwise, image(32, 9, 9, 16), 3, 2),
-    "pool": pool(1, 3, 9, 11),
+    "pool": pool(3, 1, 3, 9, 11),
+    "pool, blocked": pool(3, 1, 2, 9, 8, 8),
     "weights": blocked(weights, (2, 6, 8, 9), 4, (3, 3)),
+    "weights, in order": blocked(weights, (2, 6, 8, 9), 4, (3, 3)),
     "weights, short rows": blocked(weights, (3, 4, 4, 4), 16, (3, 3)),
     "softmax": mc.trace(lambda x: mc.softmax(x, axis=-1), mc.f32[7, 133]),
     "softmax down": mc.trace(lambda x: mc.softmax(x, axis=0), mc.f32[7, 133]),
@@ -82,6 +91,20 @@ PROGRAMS = {
     "tanh": mc.trace(lambda x: mc.tanh(x) + 1.0, mc.f32[7, 133]),
     "turned": mc.trace(lambda x: mc.transpose(x, perm=(1, 0)), mc.f32[40, 70]),
 }
+
+
+FIELDS = {
+    "product, small caches": {"l2": 128},
+    "weights, in order": {"precision": "strict"},
+}
+
+
+def task_of(name: str, machine: str) -> Task:
+    """A program on a machine as this one, but of other vectors."""
+    bits, registers = MACHINES[machine]
+    fields = FIELDS.get(name, {})
+    target = replace(host(), vector_bits=bits, registers=registers)
+    return kernel(PROGRAMS[name], replace(target, **fields))
 
 
 def ways(task: Task) -> list[str]:
@@ -117,17 +140,18 @@ def plain_loops(task: Task) -> LoopFunction:
 
 
 @pytest.mark.llvm
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_points_give_the_results_of_plain_loops(name: str, machine: str) -> None:
-    bits, registers = MACHINES[machine]
-    task = kernel(PROGRAMS[name], replace(host(), vector_bits=bits, registers=registers))
+    task = task_of(name, machine)
     inputs = [t for t in stages(task.group.outputs) if t.body is None]
     rng = np.random.default_rng(1)
     given = {t.name: rng.standard_normal(t.shape).astype(np.float32) for t in inputs}
     want = run([plain_loops(task)], task, given)
+    count = 1 if name.startswith("product") else 2  # of products there are many
     for way in ways(task):
-        for config in points(task, way, 2, bits):
+        for config in points(task, way, count, len(name)):
             candidate = task.lower(config)
             got = run([*candidate.init, candidate.loops], task, given)
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=str(config))
@@ -136,11 +160,27 @@ def test_random_points_give_the_results_of_plain_loops(name: str, machine: str) 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_default_is_allowed(name: str, machine: str) -> None:
-    bits, registers = MACHINES[machine]
-    task = kernel(PROGRAMS[name], replace(host(), vector_bits=bits, registers=registers))
+    task = task_of(name, machine)
     for way in ways(task):
         assert default(task, way) in task.space
     assert task.default == default(task, ways(task)[0])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_points_for_another_machine_are_legal(name: str) -> None:
+    """One that has other registers, and other instructions for broadcasts."""
+    task = kernel(PROGRAMS[name], NEON)
+    for way in ways(task):
+        for config in points(task, way, 1, len(name)):
+            assert config in task.space
+            task.lower(config)
+
+
+def test_every_way_that_has_knobs_is_tried_above() -> None:
+    tried = {
+        way for name in PROGRAMS for machine in MACHINES for way in ways(task_of(name, machine))
+    }
+    assert {i.name for i in IMPLEMENTATIONS if i.knobs is not no_knobs} <= tried
 
 
 @pytest.mark.parametrize("machine", MACHINES)
