@@ -16,7 +16,7 @@ from minidlc import te
 from minidlc.expr.types import f32
 from minidlc.loop.nodes import LoopFunction
 from minidlc.schedules import Group
-from minidlc.support.errors import OptionError, ScheduleError, TuneError
+from minidlc.support.errors import CompileError, OptionError, ScheduleError, TuneError
 from minidlc.target import host
 from minidlc.tests.tuning.hostile import SIZE, WAYS, hostile, point
 from minidlc.tests.tuning.kernels import product, task_of, tasks_of
@@ -314,7 +314,7 @@ def test_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_arguments_that_cannot_be(arguments: dict[str, object], code: str) -> None:
-    with pytest.raises(OptionError, match=code):
+    with pytest.raises(CompileError, match=code):
         LocalMeasurer(**arguments)
 
 

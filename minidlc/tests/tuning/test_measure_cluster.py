@@ -95,10 +95,10 @@ def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         DaskMeasurer("tcp://127.0.0.1:9")
     with pytest.raises(OptionError, match="MDLC1001"):
         DaskMeasurer(8786)
-    with pytest.raises(OptionError, match="MDLC1324"):
+    with pytest.raises(TuneError, match="MDLC1324"):
         DaskMeasurer("tcp://127.0.0.1:9", repeats=1)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(OptionError, match="MDLC1325") as caught:
+    with pytest.raises(TuneError, match="MDLC1325") as caught:
         DaskMeasurer("tcp://127.0.0.1:9")
     assert "minidlc[cluster]" in str(caught.value)
 

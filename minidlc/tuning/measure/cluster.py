@@ -24,7 +24,7 @@ from typing import Any, Self, cast
 
 from minidlc.codegen.cache import source_digest
 from minidlc.support.arguments import expect, expect_each
-from minidlc.support.errors import OptionError, TuneError
+from minidlc.support.errors import TuneError
 from minidlc.tuning.measure.local import LocalMeasurer, check_options, foreign
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
@@ -50,8 +50,8 @@ class _Options:
 class DaskMeasurer:
     """Compiles and runs on the workers of a cluster; arguments and errors as of LocalMeasurer.
 
-    OptionError (MDLC1325) where Dask is not installed, TuneError (MDLC1323) if no scheduler answers
-    at the address, or it has no workers.
+    TuneError where Dask is not installed (MDLC1325), if no scheduler answers at the address or it
+    has no workers (MDLC1323).
     """
 
     def __init__(
@@ -167,7 +167,7 @@ def _distributed() -> Any:
     except ImportError:
         text = "measuring on a cluster needs Dask, which is not installed"
         hint = 'pip install "minidlc[cluster]"'
-        raise OptionError(text, hint=hint, code="MDLC1325") from None
+        raise TuneError(text, hint=hint, code="MDLC1325") from None
 
 
 # What follows runs in the processes of the Dask workers.

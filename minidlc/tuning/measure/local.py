@@ -27,7 +27,7 @@ from minidlc.codegen.crew import jobs as cores
 from minidlc.support import extension
 from minidlc.support.arguments import expect, expect_each
 from minidlc.support.child import Child, ChildLost
-from minidlc.support.errors import OptionError, TuneError
+from minidlc.support.errors import TuneError
 from minidlc.target import Target, host
 from minidlc.te.tensor import stages
 from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain
@@ -54,7 +54,7 @@ class LocalMeasurer:
     `jobs` build workers (None: MINIDLC_JOBS, or the cores there are); `deadline` seconds for one
     build, and for check and times of one candidate; `repeats` times of each candidate, at least
     5; the inputs come from `seed`; with `flush` caches are emptied before each run that is timed.
-    OptionError (MDLC1001, MDLC1324) for arguments that cannot be.
+    OptionError (MDLC1001) or TuneError (MDLC1324) for arguments that cannot be.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ def _in_threads(
 
 
 def check_options(who: str, jobs: int | None, deadline: float, repeats: int, seed: int) -> None:
-    """OptionError (MDLC1001, MDLC1324) for arguments that no measurer can have."""
+    """OptionError (MDLC1001) or TuneError (MDLC1324) for what no measurer can be given."""
     if jobs is not None:
         expect(who, "jobs", jobs, int)
     expect(who, "deadline", deadline, int, float)
@@ -311,10 +311,10 @@ def check_options(who: str, jobs: int | None, deadline: float, repeats: int, see
     for name, value, least in (("jobs", jobs, 1), ("repeats", repeats, 5), ("seed", seed, 0)):
         if value is not None and value < least:
             text = f"{who}: {name} is {value}, expected at least {least}"
-            raise OptionError(text, code="MDLC1324")
+            raise TuneError(text, code="MDLC1324")
     if not 0 < deadline < math.inf:
         text = f"{who}: deadline is {deadline}, expected a number of seconds above 0"
-        raise OptionError(text, code="MDLC1324")
+        raise TuneError(text, code="MDLC1324")
 
 
 def setting_of(task: Task, folder: Path, seed: int, flush: bool) -> Setting:
