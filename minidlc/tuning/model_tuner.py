@@ -30,7 +30,7 @@ from minidlc.tuning.trial import Trial
 from minidlc.tuning.tuner import BATCH, FINALISTS, ROUNDS, TaskRun
 
 MORE = 16  # trials of a later batch: each costs the search dozens of points that it looks at
-_BUILDING, _LEAST_TURN = 0.5, 0.003  # seconds of a final: to build the points, and of a turn
+_BUILDING, _LEAST_TURN = 1.0, 0.003  # seconds of a final: to build the points, and of a turn
 SLACK = 1.1  # a layout whose sum is more than this times the least is given up
 
 

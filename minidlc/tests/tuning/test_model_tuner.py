@@ -92,9 +92,11 @@ def test_the_same_times_give_the_same_order() -> None:
 def test_trials_end_when_the_clock_says_so() -> None:
     m = FakeMeasurer(heavy, takes=0.5)
     t = tuner(m)
-    t.search(until=20.0)
-    assert 15 <= m.now <= 20.0
+    t.search(until=30.0)
+    t.finish(until=30.0)
+    assert 20 <= m.now <= 30.0
     assert t.trials >= 30
+    assert t.results[0].is_checked
 
 
 def test_no_time_at_all_means_no_trial() -> None:
@@ -110,7 +112,7 @@ def test_finals_that_do_not_fit_are_left_out_and_their_defaults_stay() -> None:
     m = FakeMeasurer(heavy, takes=0.9)
     t = tuner(m)
     t.search(trials=48)
-    t.finish(until=m.now + 3.7)
+    t.finish(until=m.now + 4.2)
     checked = [r for r in t.results if r.is_checked]
     assert [r.task.workload.key for r in checked] == [HEAVY]
     rest = [r for r in t.results if not r.is_checked]
