@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import minidlc
+from minidlc.tuning.search import RandomSearch
 
 PACKAGE = Path(minidlc.__file__).parent
 README = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ README = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
 @pytest.mark.llvm
 def test_the_api_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    (code,) = (block for block in blocks if "load_onnx" in block)  # the other one trains
+    (code,) = (block for block in blocks if "load_onnx" in block)  # others train and tune
     shutil.copy(PACKAGE / "models" / "mnist_cntk.onnx", tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     with np.load(PACKAGE / "models" / "mnist_digits_40.npz") as digits:
@@ -32,6 +33,19 @@ def test_the_api_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
     assert names["exe"].report().overrides == {"pass.cse": 1}
     assert (tmp_path / "out" / "g.svg").stat().st_size > 0
+
+
+@pytest.mark.llvm
+def test_the_tuning_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (code,) = (block for block in blocks if "mc.tune(" in block)
+    monkeypatch.chdir(tmp_path)
+    names = {"mc": minidlc, "my_search": RandomSearch()}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["t"].overrides["search"] > 0
+    assert len(names["t"].results[0].trials) == 16
+    assert len((tmp_path / "tune.jsonl").read_text().splitlines()) >= 16
+    assert (tmp_path / "out" / "tuning.svg").stat().st_size > 0
 
 
 def test_every_link_leads_somewhere() -> None:
