@@ -22,7 +22,7 @@ from minidlc.graph import Graph
 from minidlc.levels import CompiledKernel, Later, Report
 from minidlc.lower import Program
 from minidlc.module_text import ModuleText
-from minidlc.profiling import profile
+from minidlc.profiling import Profiler
 from minidlc.provenance import Destination, Origin, Provenance
 from minidlc.runtime.module import LoadedModule
 from minidlc.runtime.plan import MemoryPlan
@@ -138,13 +138,20 @@ class Executable:
         Raises CallError (MDLC09xx) as a call does.
         """
         expect("profile", "seconds", seconds, int, float)
+        return self.profiler(*arrays, **named).profile(seconds)
+
+    def profiler(self, /, *arrays: object, **named: object) -> Profiler:
+        """The model with a clock around each kernel: a call runs it once on these inputs.
+
+        Raises CallError (MDLC09xx) as a call does.
+        """
         inputs = bind_inputs(self.interface, arrays, named)
         check_values(self.interface, inputs, self.values)
         for number in self.loaded.donated.values():
             inputs[number] = inputs[number].copy()  # runs go on updating it
         symbols = [kernel.native.symbol for kernel in self.kernels]
         target = self.kernels[0].native.target if self.kernels else host()
-        return profile(self.program, target, symbols, self.loaded, inputs, seconds)
+        return Profiler(self.program, target, symbols, self.loaded, inputs)
 
     def where_from(self, instruction: str) -> Origin:
         """What an LLVM instruction came from; raises OptionError (MDLC1032): see provenance.py."""

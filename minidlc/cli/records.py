@@ -19,7 +19,7 @@ from rich.text import Text
 from minidlc.cli.common import app, out
 from minidlc.support.timing import readable
 from minidlc.target import host
-from minidlc.tuning.database import Database, best_of, existing
+from minidlc.tuning.database import Database, best_of, existing, why_default
 from minidlc.tuning.lookup import foreign_machine
 from minidlc.tuning.records import Record
 from minidlc.tuning.trial import fates
@@ -80,8 +80,7 @@ def _row(found: list[Record], winner: Record | None) -> tuple[str, ...]:
     if other := foreign_machine(work.target, host()):
         ends += f"; {other}"
     if winner is None:
-        point = "the default" if any(r.is_check for r in found) else "none ran"
-        known, time, ratio = "", "", ""
+        known, point, time, ratio = "", why_default(found), "", ""
     else:
         known, point = winner.id, str(winner.config)
         time = readable(winner.trial.cost)

@@ -209,22 +209,30 @@ def existing(path: str | os.PathLike[str], who: str) -> Database:
 
 
 def best_of(records: Sequence[Record]) -> Record | None:
-    """The record to use of one kernel's; None where the default is as good.
+    """The record to use of one kernel's: what won its last final; None for the default.
 
-    A re-check outranks trials: their times are of different moments. Of each point its last
-    re-check counts. A point that ever gave a wrong result is never used.
+    Trials alone decide nothing: their times are of different moments. Neither does an earlier
+    final: its winner has lost since, alone or inside a model. A point that ever gave a wrong
+    result is never used.
     """
-    wrong = {r.config for r in records if r.trial.fate is Fate.WRONG}
-    sound = [r for r in records if r.trial.fate is Fate.OK and r.config not in wrong]
-    checks = {r.config: r for r in sound if r.is_check}
-    if not any(r.is_check for r in records):
-        return min(sound, key=lambda r: r.trial.cost, default=None)
-    better = [
-        (ratio, r)
-        for r in checks.values()
-        if r.config != r.default and (ratio := r.ratio) is not None and ratio < 1
-    ]
-    return min(better, key=lambda pair: pair[0], default=(1.0, None))[1]
+    last = next((r for r in reversed(records) if r.is_check), None)
+    if last is None or last.config == last.default or last.ratio is None or last.ratio >= 1:
+        return None
+    is_wrong = any(r.config == last.config and r.trial.fate is Fate.WRONG for r in records)
+    return None if is_wrong else last
+
+
+def why_default(records: Sequence[Record]) -> str:
+    """Why none of a kernel's records is used, where `best_of` finds none."""
+    last = next((r for r in reversed(records) if r.is_check), None)
+    if last is not None:
+        where = f" {last.trial.by}: {last.trial.reason}" if last.trial.reason else ""
+        return f"the default is the fastest known{where}"
+    ran = sum(r.trial.fate is Fate.OK for r in records)
+    if not ran:
+        return f"all {len(records)} trials on record failed"
+    count = "1 trial" if len(records) == 1 else f"{len(records)} trials"
+    return f"{count}, no final yet: run minidlc tune again"
 
 
 def _worth_keeping(records: Iterable[Record], keep: int) -> Iterator[Record]:

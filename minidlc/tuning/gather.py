@@ -66,8 +66,7 @@ def _rebuilt(records: Sequence[Record]) -> TaskResult:
     checks = [r for r in records if r.is_check and r.default_seconds]
     winner = best_of(records)
     if winner is None:
-        seconds = checks[-1].default_seconds if checks else ()
+        searched = next((t.seconds for t in trials if t.config == task.default), ())
+        seconds = checks[-1].default_seconds if checks else searched
         return TaskResult(task, trials, task.default, seconds, seconds, is_checked=bool(checks))
-    if not winner.is_check:
-        return TaskResult(task, trials, winner.config, (), (), is_checked=False)
     return TaskResult(task, trials, winner.config, winner.default_seconds, winner.trial.seconds)

@@ -27,7 +27,7 @@ from minidlc.support.errors import CompileError, TuneError
 from minidlc.target import Target
 from minidlc.transform import Pipeline
 from minidlc.tuning import layouts
-from minidlc.tuning.database import Database, best_of
+from minidlc.tuning.database import Database, best_of, why_default
 from minidlc.tuning.records import Record, canonical_task
 from minidlc.tuning.task import Task
 from minidlc.tuning.workload import Workload, is_tunable
@@ -55,11 +55,8 @@ class Snapshot:
                 continue
             if found := best_of(records):
                 best[key] = found
-            elif any(r.is_check for r in records):
-                others[_computation(work)] = NotTaken("the default is the fastest known")
             else:
-                reason = f"all {len(records)} trials on record failed"
-                others[_computation(work)] = NotTaken(reason)
+                others[_computation(work)] = NotTaken(why_default(records))
         return Snapshot(target, threads, best, others)
 
     @cached_property

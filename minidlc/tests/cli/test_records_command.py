@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import minidlc as mc
 from minidlc.cli import app
 from minidlc.support.errors import TuneError
-from minidlc.tests.tuning.kernels import product, task_of, tasks_of
+from minidlc.tests.tuning.kernels import product, task_of, tasks_of, won
 from minidlc.tuning.database import Database
 from minidlc.tuning.records import Record
 from minidlc.tuning.trial import Fate, Trial
@@ -56,7 +56,7 @@ def test_a_row_for_each_kernel_and_the_reasons_of_refusals(tmp_path: Path) -> No
     assert rows[1].startswith(f"{found[4].id} ")
     assert "150 µs  0.75   3 ok, 1 timeout" in rows[1]
     assert "f32[8, 16], f32[16, 32] → f32[8, 32]" in text
-    assert "none ran" in text
+    assert "all 1 trials on record failed" in text
     assert "1 crashed" in text
     assert "<tune.jsonl: 6 records of 2 kernels, 2 refused>" in text
     assert re.search(r"refused tune.jsonl:7: record \w+ is of minidlc 0.0.9, here is", text)
@@ -110,7 +110,7 @@ def test_commands_take_a_database(tmp_path: Path) -> None:
     )
     task = tasks_of(mc.parse(graph.read_text()))[0]
     config = next(c for c in task.space if c != task.default)
-    record = Record.of(task, Trial(config, Fate.OK, (1e-4,)))
+    record = won(task, Trial(config, Fate.OK, (1e-4,)))
     path = file(tmp_path / "tune.jsonl", [record])
     text = run(graph, "--database", path, "--threads", 1, command="compile")
     assert str(record) in text

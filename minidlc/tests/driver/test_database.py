@@ -29,7 +29,7 @@ from minidlc.support.errors import CompileError, OptionError, TuneError
 from minidlc.target import Target, host
 from minidlc.tests.driver.conftest import case
 from minidlc.tests.frontend.helpers import model, node
-from minidlc.tests.tuning.kernels import tasks_of
+from minidlc.tests.tuning.kernels import tasks_of, won
 from minidlc.train import TrainStep
 from minidlc.tuning.database import Database
 from minidlc.tuning.lookup import Snapshot
@@ -70,7 +70,7 @@ def other_than_default(task: Task) -> Trial:
 def first() -> tuple[Task, Record]:
     """The first kernel, and a record of it."""
     task = tasks()[0]
-    return task, Record.of(task, other_than_default(task))
+    return task, won(task, other_than_default(task))
 
 
 def holding(*records: Record) -> Database:
@@ -87,7 +87,7 @@ def arrays() -> list[np.ndarray]:
 
 def test_kernels_take_the_best_records() -> None:
     found = tasks()
-    records = [Record.of(task, other_than_default(task)) for task in found[:2]]
+    records = [won(task, other_than_default(task)) for task in found[:2]]
     plain, tuned = (mc.compile(net(), threads=1, database=d) for d in (None, holding(*records)))
     assert [k.lowered.source for k in tuned.kernels] == [*map(str, records), ""]
     for kernel, usual, changed in zip(tuned.kernels, plain.kernels, (1, 1, 0), strict=True):
@@ -95,7 +95,9 @@ def test_kernels_take_the_best_records() -> None:
     inputs = arrays()
     np.testing.assert_allclose(tuned(*inputs)[0], mc.interpret(net(), inputs)[0], rtol=1e-5)
     lines = str(tuned.report()).splitlines()
-    assert lines[1].endswith(f"schedule matmul (gemm), record {records[0].id}, 412 µs")
+    assert lines[1].endswith(
+        f"schedule matmul (gemm), record {records[0].id}, 412 µs, 0.50 of the default"
+    )
     assert lines[-1] == "tuning records: 2 tuned, 1 not tuned"
     assert "tuning" not in str(plain.report())
     assert str(pickle.loads(pickle.dumps(tuned)).report()) == str(tuned.report())
@@ -107,8 +109,8 @@ def test_a_constant_weight_is_packed_as_the_record_says() -> None:
         [node("MatMul", "x w", "y")], {"x": (TensorProto.FLOAT, [48, 64])}, weights={"w": w}
     )
     task = tasks_of(mc.load_onnx(given))[0]
-    packed = next(c for c in task.space if task.lower(c).init)
-    record = Record.of(task, Trial(packed, Fate.OK, (1e-4,)))
+    packed = next(c for c in task.space if c != task.default and task.lower(c).init)
+    record = won(task, Trial(packed, Fate.OK, (1e-4,)))
     exe = mc.compile(given, threads=1, database=holding(record))
     assert exe.kernels[0].lowered.source == str(record)
     x = np.linspace(-1, 1, 48 * 64, dtype=np.float32).reshape(48, 64)
@@ -132,7 +134,7 @@ def test_an_empty_file_tunes_nothing(tmp_path: Path) -> None:
 
 
 def test_below_level_3_records_are_not_used() -> None:
-    record = Record.of(tasks()[0], other_than_default(tasks()[0]))
+    record = won(tasks()[0], other_than_default(tasks()[0]))
     exe = mc.compile(net(), threads=1, opt_level=2, database=holding(record))
     assert exe.report().tuning == ""
     assert [k.lowered.implementation for k in exe.kernels] == ["plain"] * 3
@@ -141,7 +143,7 @@ def test_below_level_3_records_are_not_used() -> None:
 def refusal(change: Callable[[Task, Record], Record]) -> str:
     """What the report says of the first kernel, when its record was changed."""
     task = tasks()[0]
-    record = change(task, Record.of(task, other_than_default(task)))
+    record = change(task, won(task, other_than_default(task)))
     exe = mc.compile(net(), threads=1, database=holding(record))
     usual = mc.compile(net(), threads=1)
     assert [k.trace for k in exe.kernels] == [k.trace for k in usual.kernels]
@@ -215,6 +217,30 @@ def test_a_re_check_without_gain_means_the_default() -> None:
     assert exe.report().tuning == "tuning records: 1 best by default, 2 not tuned"
 
 
+def test_trials_without_a_final_are_not_compiled_in() -> None:
+    task = tasks()[0]
+    trials = [Record.of(task, Trial(c, Fate.OK, (1e-6,))) for c in list(task.space)[:3]]
+    exe = mc.compile(net(), threads=1, database=holding(*trials))
+    assert exe.kernels[0].lowered.source == ""
+    assert str(exe.kernels[0]).endswith(", 3 trials, no final yet: run minidlc tune again")
+    one = mc.compile(net(), threads=1, database=holding(trials[0]))
+    assert str(one.kernels[0]).endswith(", 1 trial, no final yet: run minidlc tune again")
+
+
+def test_a_winner_that_loses_in_the_model_later_is_out_and_the_report_says_where() -> None:
+    task = tasks()[0]
+    winner = won(task, other_than_default(task))
+    same = (1e-4, 1.1e-4)
+    text = f"1.04 of the default with {winner.config}"
+    back = Trial(task.default, Fate.OK, same, text, by="in the model")
+    lost = Record.of(task, back, default=task.default, default_seconds=same)
+    exe = mc.compile(net(), threads=1, database=holding(winner, lost))
+    said = f", the default is the fastest known in the model: {text}"
+    assert str(exe.kernels[0]).endswith(said)
+    again = mc.compile(net(), threads=1, database=holding(winner, lost, winner))
+    assert again.kernels[0].lowered.source == str(winner)
+
+
 def test_a_record_whose_trials_all_failed_is_not_used() -> None:
     task = tasks()[0]
     failed = Record.of(task, Trial(task.default, Fate.TIMEOUT, reason="no answer within 2 s"))
@@ -224,7 +250,7 @@ def test_a_record_whose_trials_all_failed_is_not_used() -> None:
 
 def test_lines_that_cannot_be_read_are_never_in_the_way(tmp_path: Path) -> None:
     path, task = tmp_path / "tune.jsonl", tasks()[0]
-    Database(path).append(Record.of(task, other_than_default(task)))
+    Database(path).append(won(task, other_than_default(task)))
     with path.open("ab") as file:
         file.write(b"\xff\n{}\n{")
     assert (
@@ -275,25 +301,26 @@ def test_other_winners_are_another_model(done: Compilations, tmp_path: Path) -> 
     mc.compile(small(), threads=1)
     compiled()
     assert done.count == 1  # a database without a record for this machine decides nothing
-    Database(path).append(Record.of(task, Trial(task.default, Fate.OK, (1e-3,))))
-    compiled()
-    assert done.count == 2
-    Database(path).append(Record.of(task, replace(fast, seconds=(2e-3,))))
-    compiled()
-    assert done.count == 2  # slower: the same record wins
     Database(path).append(Record.of(task, fast))
+    compiled()
+    assert done.count == 1  # a trial decides nothing
+    Database(path).append(won(task, fast))
     first = compiled()
-    assert done.count == 3
+    assert done.count == 2
     again = compiled()
-    assert done.count == 3
+    assert done.count == 2
     x = np.ones((24, 16), np.float32)
     np.testing.assert_array_equal(again(x)[0], first(x)[0])
     source = first.kernels[0].lowered.source
     assert again.kernels[0].lowered.source == source != ""
+    lost = replace(won(task, fast), default_seconds=(1e-4,))
+    Database(path).append(lost)
+    compiled()
+    assert done.count == 3  # it lost a later final
     path.write_bytes(b"")
     compiled()
     mc.compile(small(), threads=1)
-    assert done.count == 4  # the levels of `again` were one; the untuned model was there
+    assert done.count == 3  # the levels of `again` were one; the untuned model was there
 
 
 def test_later_sizes_use_the_records_of_the_first_moment(tmp_path: Path) -> None:
@@ -301,7 +328,7 @@ def test_later_sizes_use_the_records_of_the_first_moment(tmp_path: Path) -> None
     path.touch()
     task = tasks_of(mc.load_onnx(small()))[0]
     before = mc.compile(small("N"), threads=1, database=path)
-    record = Record.of(task, other_than_default(task))
+    record = won(task, other_than_default(task))
     Database(path).append(record)
     after = mc.compile(small("N"), threads=1, database=path)
     x = np.ones((24, 16), np.float32)
@@ -316,7 +343,7 @@ def test_later_sizes_use_the_records_of_the_first_moment(tmp_path: Path) -> None
 def test_functions_take_a_database_too() -> None:
     graph = mc.trace(lambda a, b: mc.relu(a @ b), mc.f32[24, 16], mc.f32[16, 32])
     task = tasks_of(graph)[0]
-    record = Record.of(task, other_than_default(task))
+    record = won(task, other_than_default(task))
     a, b, _ = arrays()
     fn = mc.jit(lambda a, b: mc.relu(a @ b), threads=1, database=holding(record))
     np.testing.assert_allclose(fn(a, b), np.maximum(a @ b, 0), rtol=1e-5)
@@ -342,7 +369,7 @@ def test_training_steps_take_a_database_too() -> None:
         if isinstance(origin, Node) and group is not None and kernel.lowered.kind == "matmul":
             e = express_node(origin)
             task = Task(e.group, e.kind, host(), 1, kernel.name)
-            database.append(Record.of(task, other_than_default(task)))
+            database.append(won(task, other_than_default(task)))
     assert len(database) > 0
     tuned = step(database=database)
     sources = [k.lowered.source for k in tuned.executable.kernels]
@@ -358,16 +385,18 @@ def test_any_points_give_the_right_outputs(name: str) -> None:
     asked, rng, database = case(name), Random(name), Database()
     graph = mc.load_onnx(asked.model)
     for task in tasks_of(graph):
-        database.append(Record.of(task, Trial(_sound_point(task, rng), Fate.OK, (1e-3,))))
+        database.append(won(task, Trial(_sound_point(task, rng), Fate.OK, (1e-3,))))
     exe = mc.compile(graph, threads=1, database=database)
     assert all(k.lowered.source for k in exe.kernels)
     asked.check(exe(**asked.feeds))
 
 
 def _sound_point(task: Task, rng: Random) -> Config:
-    """A random one that can be lowered: the space may hold tiles that are too large."""
+    """A random one that is not the default and can be lowered: the space may hold tiles that are too large."""
     for _ in range(50):
         config = task.space.random(rng)
+        if config == task.default:
+            continue
         with contextlib.suppress(CompileError):
             task.lower(config)
             return config
@@ -375,9 +404,9 @@ def _sound_point(task: Task, rng: Random) -> Config:
 
 
 def test_a_fingerprint_says_which_records_win() -> None:
-    records = [Record.of(task, Trial(task.default, Fate.OK, (1e-4,))) for task in tasks()]
+    records = [won(task, other_than_default(task)) for task in tasks()[:2]]
     known = Snapshot.of(holding(*records), host(), 1)
     assert known.fingerprint == Snapshot.of(holding(*reversed(records)), host(), 1).fingerprint
-    assert known.fingerprint != Snapshot.of(holding(*records[:2]), host(), 1).fingerprint
+    assert known.fingerprint != Snapshot.of(holding(records[0]), host(), 1).fingerprint
     assert Snapshot.of(holding(*records), host(), 2).fingerprint == ""
     assert Snapshot.of(Database(), host(), 1).fingerprint == ""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from minidlc.support.errors import OptionError, TuneError
 from minidlc.tests.tuning.kernels import product, task_of
 from minidlc.tuning import files
-from minidlc.tuning.database import Database
+from minidlc.tuning.database import Database, why_default
 from minidlc.tuning.records import Record
 from minidlc.tuning.space import Config
 from minidlc.tuning.trial import Fate, Trial
@@ -57,7 +57,8 @@ def holding(*records: Record) -> Database:
 
 def test_the_stored_best_is_found() -> None:
     """FAULTS 150: the key of the look-up is the key it was stored with."""
-    database = holding(tried(3e-4), tried(1e-4, 1), tried(2e-4, 2), tried(0, 3, Fate.TIMEOUT))
+    trials = [tried(3e-4), tried(1e-4, 1), tried(2e-4, 2), tried(0, 3, Fate.TIMEOUT)]
+    database = holding(*trials, checked(1e-4, 3e-4, 1))
     best = database.best(task_of(product()).workload)
     assert best is not None
     assert best.config == POINTS[1]
@@ -68,7 +69,7 @@ def test_the_stored_best_is_found() -> None:
 def test_the_stored_best_is_found_in_another_process(tmp_path: Path) -> None:
     """FAULTS 150 once more: nothing of a key depends on the process."""
     path = tmp_path / "tune.jsonl"
-    Database(path).append(tried(1e-4, 1))
+    Database(path).append(checked(1e-4, 2e-4, 1))
     program = (
         "import sys\n"
         "from minidlc.tests.tuning.kernels import product, task_of\n"
@@ -79,27 +80,34 @@ def test_the_stored_best_is_found_in_another_process(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(POINTS[1]), done.stderr
 
 
-def test_a_re_check_outranks_trials() -> None:
-    records = [tried(1e-4, 1), tried(2e-4, 2), checked(1.9e-4, 2e-4, 2), checked(3e-4, 4e-4, 3)]
-    best = holding(*records).best(TASK.workload)
-    assert best == records[3]
+def test_trials_without_a_final_decide_nothing() -> None:
+    database = holding(tried(3e-4), tried(1e-4, 1))
+    assert database.best(TASK.workload) is None
+    assert why_default(database.records) == "2 trials, no final yet: run minidlc tune again"
 
 
-def test_a_re_check_that_found_nothing_better_means_the_default() -> None:
-    assert holding(tried(1e-4, 1), checked(2e-4, 2e-4, 0)).best(TASK.workload) is None
-    assert holding(tried(1e-4, 1), checked(2.1e-4, 2e-4, 1)).best(TASK.workload) is None
+def test_the_winner_of_the_last_final_counts() -> None:
+    first, second = checked(1.9e-4, 2e-4, 2), checked(3e-4, 4e-4, 3)
+    assert holding(tried(1e-4, 1), first, tried(1e-5, 4)).best(TASK.workload) == first
+    assert holding(first, second).best(TASK.workload) == second
+    assert holding(second, first).best(TASK.workload) == first
 
 
-def test_the_last_re_check_of_a_point_counts() -> None:
-    first, last = checked(1e-4, 2e-4, 1), checked(2.1e-4, 2e-4, 1)
-    assert holding(first, last).best(TASK.workload) is None
-    assert holding(last, first).best(TASK.workload) == first
+def test_a_final_that_found_nothing_better_means_the_default() -> None:
+    won = checked(1e-4, 2e-4, 1)
+    for lost in (checked(2e-4, 2e-4, 0), checked(2.1e-4, 2e-4, 1), checked(2e-4, 2e-4, 2)):
+        database = holding(tried(1e-4, 1), won, lost)
+        assert database.best(TASK.workload) is None
+        assert why_default(database.records) == "the default is the fastest known"
+    failed = replace(won, trial=Trial(POINTS[1], Fate.CRASHED, reason="signal 11"))
+    assert holding(won, failed).best(TASK.workload) is None
 
 
 def test_a_point_that_was_ever_wrong_is_not_used() -> None:
-    wrong = tried(0, 1, Fate.WRONG)
-    assert holding(tried(1e-4, 1), tried(2e-4, 2), wrong).best(TASK.workload) == tried(2e-4, 2)
-    assert holding(checked(1e-4, 2e-4, 1), wrong).best(TASK.workload) is None
+    wrong, won = tried(0, 1, Fate.WRONG), checked(1e-4, 2e-4, 1)
+    assert holding(wrong, won).best(TASK.workload) is None
+    assert holding(won, wrong).best(TASK.workload) is None
+    assert holding(wrong, checked(1e-4, 2e-4, 2)).best(TASK.workload) is not None
 
 
 def test_queries() -> None:
@@ -240,7 +248,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 def test_records_of_other_versions_are_refused() -> None:
     older, other = replace(tried(1e-4), kit="0.0.9"), replace(tried(1e-4, 1), llvm="14.0.6")
     database = holding(older, other, tried(3e-4, 2))
-    assert database.best(TASK.workload) == tried(3e-4, 2)
+    assert database.records == (tried(3e-4, 2),)
     assert [r.code for r in database.refused] == ["MDLC1344", "MDLC1344"]
     reasons = [r.reason for r in database.refused]
     assert reasons[0].startswith(f"record {older.id} is of minidlc 0.0.9, here is ")
@@ -314,7 +322,7 @@ def test_any_bytes_are_a_database(
     whole = sum(piece == LINE for piece in pieces)
     assert len(database) == whole
     if whole:
-        assert database.best(TASK.workload) == tried(1e-4)
+        assert database.records[0] == tried(1e-4)
 
 
 @given(st.integers(0, len(LINE) - 1), st.integers(0, 7))
