@@ -93,14 +93,17 @@ def work(node: Node) -> int:
     return n * outputs * height * width * per_group * kernel[0] * kernel[1]
 
 
-def blocked_work(node: Node, block: int) -> int:
-    """The same in blocks, with the work on channels that only fill them up."""
+def blocked_work(node: Node, block: int, reads_blocks: bool = False) -> int:
+    """The same in blocks, with the work on channels that only fill them up.
+
+    An image of few channels is read plain, unless it arrives in blocks (`reads_blocks`).
+    """
     conv, x, w = cast(Conv, node.op), node.inputs[0], node.inputs[1]
     assert x is not None
     assert w is not None
     outputs, channels = shape_of(node)[1], shape_of(x)[1]
     every = work(node) * filled_up(outputs, block) // outputs
-    if is_depthwise(conv, w) or is_stem(x, block):
+    if is_depthwise(conv, w) or (is_stem(x, block) and not reads_blocks):
         return every
     return every * filled_up(channels, block) // channels
 
