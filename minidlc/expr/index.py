@@ -5,8 +5,8 @@
     simplify((16 * io + ii) // 16, R) == io         # since 0 <= ii < 16
     bounds(14 * io + ii, [(io, 10), (ii, minimum(14, 127 - 14 * io))])      # (0, 126), exactly
 
-One file to import positions from: expr/affine.py (records, operators) and
-expr/evaluate.py are given out again.
+One file to import positions from: expr/affine.py (records, operators), expr/evaluate.py and
+expr/ranges.py are given out again.
 Treated in course chapter 04_lowering.
 """
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from functools import lru_cache
 
 from minidlc.expr.affine import (
     Arithmetic,
@@ -44,6 +44,7 @@ from minidlc.expr.evaluate import (
     substitute,
     substitute_cond,
 )
+from minidlc.expr.ranges import Interval, Ranges, Spans, spans, value_range
 from minidlc.support.extension import declare, dispatch, instance, items, overridden
 
 __all__ = [
@@ -52,12 +53,6 @@ __all__ = [
     "evaluate_cond", "loop_ranges", "map_leaves", "maximum", "minimum", "opened", "operands",
     "simplify", "simplify_cond", "substitute", "substitute_cond", "value_range",
 ]  # fmt: skip
-
-Interval: TypeAlias = tuple[int, int]
-Ranges: TypeAlias = Mapping[Var, Interval]
-"""The values a variable takes, both ends included."""
-
-_DEPTH = 4  # min and max distributed over a sum at most this deep: each doubles the work
 
 declare(
     "simplify",
@@ -73,77 +68,6 @@ declare(
 )
 
 
-def value_range(e: Index, ranges: Ranges) -> Interval | None:
-    """Constant bounds of `e`, both ends included; None if a variable without a range keeps it open.
-
-    Two rules beyond interval arithmetic keep what belongs together, together: a min or max is
-    distributed over the rest of the sum, and `c*(a//c)` is read as `a - a%c`.
-    """
-    return _range(e, ranges, _DEPTH)
-
-
-def _range(e: Index, ranges: Ranges, depth: int) -> Interval | None:
-    if depth and len(e.terms) > 1:
-        for atom, k in e.terms:
-            if isinstance(atom, (Min, Max)):
-                return _range_distributed(e, atom, k, ranges, depth - 1)
-    low = high = e.const
-    for atom, k in e.terms:
-        span = _atom_range(atom, ranges, depth)
-        if span is None:
-            low, high = 1, 0
-            break
-        low += k * span[0 if k > 0 else 1]
-        high += k * span[1 if k > 0 else 0]
-    plain = (low, high) if low <= high else None
-    if depth and len(e.terms) > 1:
-        for atom, k in e.terms:
-            if isinstance(atom, FloorDiv) and k % atom.c == 0:
-                aligned = e + k // atom.c * (atom.a - atom.a % atom.c) - k * atom
-                return _intersect(plain, _range(aligned, ranges, depth - 1))
-    return plain
-
-
-def _intersect(a: Interval | None, b: Interval | None) -> Interval | None:
-    if a is None or b is None:
-        return a or b
-    return max(a[0], b[0]), min(a[1], b[1])
-
-
-def _range_distributed(
-    e: Index, atom: Min | Max, k: int, ranges: Ranges, depth: int
-) -> Interval | None:
-    """Range of `rest + k*min(a, b)` as that of `min(rest + k*a, rest + k*b)`; k < 0 swaps ends."""
-    rest = e - k * atom
-    a, b = _range(rest + k * atom.a, ranges, depth), _range(rest + k * atom.b, ranges, depth)
-    if a is None or b is None:
-        return None
-    pick = min if isinstance(atom, Min) == (k > 0) else max
-    return pick(a[0], b[0]), pick(a[1], b[1])
-
-
-def _atom_range(atom: Atom, ranges: Ranges, depth: int) -> Interval | None:
-    match atom:
-        case Var():
-            return ranges.get(atom)
-        case Opaque():
-            return 0, atom.last
-        case Min(a, b) | Max(a, b):
-            x, y = _range(a, ranges, depth), _range(b, ranges, depth)
-            if x is None or y is None:
-                return None
-            pick = min if isinstance(atom, Min) else max
-            return pick(x[0], y[0]), pick(x[1], y[1])
-        case FloorDiv(a, c):
-            x = _range(a, ranges, depth)
-            return None if x is None else (x[0] // c, x[1] // c)
-        case Mod(a, c):
-            x = _range(a, ranges, depth)
-            if x is None or x[0] // c != x[1] // c:
-                return 0, c - 1
-            return x[0] % c, x[1] % c
-
-
 def simplify(e: Index, ranges: Ranges) -> Index:
     """An equal position, simpler where the ranges decide a min, a max, a `//` or a `%`.
 
@@ -153,7 +77,7 @@ def simplify(e: Index, ranges: Ranges) -> Index:
     if not e.terms:
         return e
     if not overridden("simplify"):
-        return _simplify(e, ranges)
+        return e if _is_plain(e, ranges) else _known_simplified(e, spans(e, ranges))
     values: dict[Opaque, Var] = {}
     plain = opened(e, values)
     around = {**ranges, **{v: (0, atom.last) for atom, v in values.items()}}
@@ -163,7 +87,26 @@ def simplify(e: Index, ranges: Ranges) -> Index:
     return substitute(new, inner)
 
 
+def _is_plain(e: Index, ranges: Ranges) -> bool:
+    """True for a sum of variables that may all vary: nothing is simpler."""
+    for atom, _ in e.terms:
+        if type(atom) is not Var:
+            return False
+        span = ranges.get(atom)
+        if span is not None and span[0] == span[1]:
+            return False
+    return True
+
+
+@lru_cache(maxsize=1 << 14)
+def _known_simplified(e: Index, around: Spans) -> Index:
+    """Passes over loops ask for the same positions again and again."""
+    return _simplify(e, dict(around))
+
+
 def _simplify(e: Index, ranges: Ranges) -> Index:
+    if _is_plain(e, ranges):
+        return e
     total, changed = Index((), e.const), False
     for atom, k in e.terms:
         new = _simplify_atom(atom, ranges)

@@ -222,6 +222,7 @@ def _hull(a: _Axis, b: _Axis) -> _Axis:
     return first, last, min(a[2] + b[2], last - first + 1)
 
 
+@lru_cache(maxsize=1 << 12)
 def _lines(type: TensorType, box: _Box) -> float:
     """Cache lines of the points: whole rows of the last axes lie one after another."""
     run, step, others, joined = float(type.dtype.itemsize), type.dtype.itemsize, 1.0, True

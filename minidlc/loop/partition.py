@@ -118,7 +118,8 @@ def _cuts(s: For, ranges: Ranges) -> list[int]:
 
 def _inner(s: For, ranges: Ranges) -> dict[Var, Interval]:
     """The ranges inside a loop."""
-    inner = {v: r for v, r in ranges.items() if v != s.var}
+    inner = dict(ranges)
+    inner.pop(s.var, None)
     span = value_range(s.extent, ranges)
     return inner if span is None else {**inner, s.var: (0, max(span[1] - 1, 0))}
 

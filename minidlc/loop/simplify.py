@@ -165,10 +165,12 @@ class _Positions:
         span = value_range(extent, self.ranges)
         if span is not None and span[1] <= 0:
             return EMPTY
-        inner: dict[Var, Interval] = {v: r for v, r in self.ranges.items() if v != s.var}
+        inner: dict[Var, Interval] = dict(self.ranges)
+        inner.pop(s.var, None)
         if span is not None:
             inner[s.var] = (0, span[1] - 1)
-        values = {v: e for v, e in self.values.items() if v != s.var}
+        values = dict(self.values)
+        values.pop(s.var, None)
         body = _Positions(inner, values, self.drop).stmt(s.body)
         if body == EMPTY or (self.drop and extent == Index((), 1)):
             return body

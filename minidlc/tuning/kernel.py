@@ -4,13 +4,14 @@
         trials = explore(KernelProblem(task, m), Evolution(), model=best_model())
     trials[0].figures["energy"]                     # objectives beside time
 
-Points are lowered here, in this process, which is quick; they are compiled and run by the
-measurer, elsewhere, where a crash does no harm. Treated in course chapter 06_autotune.
+Points are compiled and run by the measurer, elsewhere, where a crash does no harm. Their features
+too are made there where it can (`Rows`): a search looks at many more points than it tries, and its
+build workers have nothing else to do then. Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -18,11 +19,12 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support.errors import CompileError
-from minidlc.tuning.model.features import FEATURES, loop_features
-from minidlc.tuning.objectives import figures
+from minidlc.tuning.measure.build import row
+from minidlc.tuning.model.features import FEATURES
+from minidlc.tuning.objectives import COUNTED, figures
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.task import Task
-from minidlc.tuning.trial import Trial
+from minidlc.tuning.trial import Fate, Trial
 
 
 class Measures(Protocol):
@@ -42,21 +44,22 @@ class Streams(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What is kept of a lowered point: its row of features, and objectives beside time."""
+@runtime_checkable
+class Rows(Protocol):
+    """A measurer whose workers lower points and read the features off their loops."""
 
-    row: Array
-    figures: Mapping[str, float]
+    def features(self, task: Task, configs: Sequence[Config]) -> Array:
+        """f64[n, len(FEATURES)]; a row of NaN for a point that cannot be lowered."""
+        ...
 
 
 @dataclass(frozen=True)
 class KernelProblem:
-    """A task, measured by `measurer`. Each point is lowered once, whoever asks."""
+    """A task, measured by `measurer`. The row of a point is made once, whoever asks."""
 
     task: Task
     measurer: Measures
-    _seen: dict[Config, _Seen] = field(default_factory=dict[Config, _Seen], repr=False)
+    _rows: dict[Config, Array] = field(default_factory=dict[Config, Array], repr=False)
 
     @property
     def space(self) -> Space:
@@ -67,7 +70,15 @@ class KernelProblem:
         """f64[n, len(FEATURES)]; a row of NaN for a point that cannot be lowered."""
         if not configs:
             return np.zeros((0, len(FEATURES)))
-        return np.stack([self._lowered(c).row for c in configs])
+        new = [c for c in dict.fromkeys(configs) if c not in self._rows]
+        if new:
+            self._rows.update(zip(new, self._new_rows(new), strict=True))
+        return np.stack([self._rows[c] for c in configs])
+
+    def _new_rows(self, configs: Sequence[Config]) -> Iterable[Array]:
+        if isinstance(self.measurer, Rows):
+            return self.measurer.features(self.task, configs)
+        return [row(self.task, c) for c in configs]
 
     def measure(self, configs: Sequence[Config]) -> list[Trial]:
         """The trials of the measurer, with the objectives beside time in `figures`."""
@@ -78,18 +89,15 @@ class KernelProblem:
         measurer = self.measurer
         ask = measurer.trials if isinstance(measurer, Streams) else measurer.measure
         for t in ask(self.task, configs) if configs else ():
-            yield replace(t, figures={**self._lowered(t.config).figures, **t.figures})
+            # whoever lowered a point to compile it has told them; a failed one may do harm here
+            if t.fate is not Fate.OK or t.figures.keys() >= COUNTED:
+                yield t
+            else:
+                yield replace(t, figures={**self._figures(t.config), **t.figures})
 
-    def _lowered(self, config: Config) -> _Seen:
-        if config not in self._seen:
-            self._seen[config] = self._lower(config)
-        return self._seen[config]
-
-    def _lower(self, config: Config) -> _Seen:
+    def _figures(self, config: Config) -> Mapping[str, float]:
         task = self.task
         try:
-            candidate = task.lower(config)
+            return figures(task.lower(config), task.target, task.threads)
         except CompileError:  # the measurer finds it too, and says why in its trial
-            return _Seen(np.full(len(FEATURES), np.nan), {})
-        row = loop_features(candidate.loops, task.target, task.threads)
-        return _Seen(row, figures(candidate, task.target, task.threads))
+            return {}

@@ -45,6 +45,8 @@ OBJECTIVES: Mapping[str, str] = {
     "energy": "joules, estimated from what is executed and moved",
 }
 
+COUNTED = {*OBJECTIVES} - {"seconds"}  # on the loops, without running them
+
 
 def figures(candidate: Candidate, target: Target, threads: int) -> dict[str, float]:
     """The objectives beside time of a lowered point, by name."""

@@ -107,13 +107,18 @@ class Task:
 
     def lower(self, config: Config) -> Candidate:
         """The loops of a point; CompileError where a step, or a check of the loops, says no."""
+        candidate = self.unchecked(config)
+        verify_function(candidate.loops)
+        check_inside(candidate.loops)
+        return candidate
+
+    def unchecked(self, config: Config) -> Candidate:
+        """As `lower`, without the checks of the loops: for points that are only looked at."""
         sch = self.schedule(config)
         init = sch.lower_init("kernel") if sch.state.prepacked() else ()
         given = sch.state.part(sch.state.outputs).placeholders
         outputs = [t.name for t in self.group.outputs]
         loops = lower(sch, name="kernel", params=(*(p.name for p in given), *outputs))
-        verify_function(loops)
-        check_inside(loops)
         return Candidate(config, sch, loops, init)
 
     @cached_property

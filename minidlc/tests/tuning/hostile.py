@@ -61,6 +61,10 @@ class Hostile(Task):
         """The only one that is good and quick."""
         return point("right")
 
+    def unchecked(self, config: Config) -> Candidate:
+        """As `lower`: nothing is checked there."""
+        return self.lower(config)
+
     def lower(self, config: Config) -> Candidate:
         """Loops, or what happens to who asks for them."""
         match config.way:

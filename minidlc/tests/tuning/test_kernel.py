@@ -9,10 +9,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from minidlc.expr.types import Array
 from minidlc.support.errors import ScheduleError
 from minidlc.tests.tuning.kernels import product, task_of
 from minidlc.tuning.kernel import KernelProblem
 from minidlc.tuning.model import FEATURES, best_model, loop_features
+from minidlc.tuning.objectives import COUNTED
 from minidlc.tuning.problem import Score, explore
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.task import Candidate, Task
@@ -55,20 +57,46 @@ def test_trials_have_the_figures_of_the_loops_and_those_of_the_measurer(task: Ta
     assert found.cost == 1e-3
 
 
-def test_a_point_is_lowered_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_row_of_a_point_is_made_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     lowered = list[Config]()
-    whole = Task.lower
+    whole = Task.unchecked
 
     def counting(self: Task, config: Config) -> Candidate:
         lowered.append(config)
         return whole(self, config)
 
-    monkeypatch.setattr(Task, "lower", counting)
+    monkeypatch.setattr(Task, "unchecked", counting)
     problem = KernelProblem(task, Fake())
     problem.features([task.default])
-    problem.features([task.default])
-    problem.measure([task.default])
+    problem.features([task.default, task.default])
     assert lowered == [task.default]
+
+
+@dataclass
+class FakeRows(Fake):
+    """A measurer that makes the features itself, and counts on the loops."""
+
+    rows: list[Config] = field(default_factory=list[Config])
+
+    def features(self, task: Task, configs: Sequence[Config]) -> Array:
+        self.rows += configs
+        return np.full((len(configs), len(FEATURES)), 3.0)
+
+    def measure(self, task: Task, configs: Sequence[Config]) -> list[Trial]:
+        return [Trial(c, Fate.OK, (1e-3,), figures=dict.fromkeys(COUNTED, 5.0)) for c in configs]
+
+
+def test_nothing_is_lowered_here_where_the_measurer_does(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Task, "unchecked")
+    measurer = FakeRows()
+    problem = KernelProblem(task, measurer)
+    configs = task.space.distinct(3, Random(0))
+    np.testing.assert_array_equal(problem.features(configs), 3.0)
+    problem.features([*configs, task.default])
+    assert measurer.rows == [*configs, task.default]
+    assert problem.measure([task.default])[0].figures == dict.fromkeys(COUNTED, 5.0)
 
 
 def test_a_refused_point_has_no_row_and_no_figures(
@@ -77,7 +105,7 @@ def test_a_refused_point_has_no_row_and_no_figures(
     def refuse(self: Task, config: Config) -> Candidate:
         raise ScheduleError("not today", code="MDLC0622")
 
-    monkeypatch.setattr(Task, "lower", refuse)
+    monkeypatch.setattr(Task, "unchecked", refuse)
     problem = KernelProblem(task, Fake())
     assert np.isnan(problem.features([task.default])).all()
     assert set(problem.measure([task.default])[0].figures) == {"code_bytes"}

@@ -23,6 +23,7 @@ from minidlc.tests.tuning.kernels import product, task_of, tasks_of
 from minidlc.tuning.measure import LocalMeasurer, build
 from minidlc.tuning.measure.check import inputs
 from minidlc.tuning.measure.run import reference
+from minidlc.tuning.model import FEATURES, loop_features
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, fates, why_none
 
@@ -83,6 +84,21 @@ def test_two_builders_give_what_one_gives() -> None:
     assert found[0] == found[1]
 
 
+def test_features_come_from_the_build_workers_and_bad_points_have_none() -> None:
+    ways = ("right", "dies", "slow", "refused", "memory", "assertion", "right")
+    with LocalMeasurer(2, deadline=20.0) as m:
+        rows = m.features(hostile(), [point(way) for way in ways])
+        assert m.features(hostile(), []).shape == (0, len(FEATURES))
+        assert len(m._builders) == 2
+    sound = ~np.isnan(rows).any(axis=1)
+    assert [way for way, is_sound in zip(ways, sound, strict=True) if is_sound] == [
+        "right", "slow", "right"
+    ]  # fmt: skip
+    for n in (0, 2, 6):
+        loops = hostile().lower(point(ways[n])).loops
+        np.testing.assert_array_equal(rows[n], loop_features(loops, host(), 1))
+
+
 def test_repeats_and_figures(measurer: LocalMeasurer) -> None:
     slow, right, again = measurer.measure(hostile(), [point(w) for w in ("slow", "right", "slow")])
     assert len(right.seconds) == 5
@@ -92,6 +108,7 @@ def test_repeats_and_figures(measurer: LocalMeasurer) -> None:
     assert right.figures["code_bytes"] > 100
     assert right.figures["build_seconds"] > 0
     assert right.figures["workspace_bytes"] == 0
+    assert right.figures["moved_bytes"] > 0
 
 
 def test_many_points_of_a_product_with_a_packed_weight(measurer: LocalMeasurer) -> None:

@@ -3,6 +3,7 @@
     built = build(task, config)                     # Built: objects, parameter types, figures
     build(task, bad).reason                         # a failed Trial: 'MDLC0611: …'
     build_plain(task)                               # the loops as the tensor expressions state them
+    row(task, config)                               # f64[len(FEATURES)], without compiling
 
 Runs in a process of its own (worker.py): lowering and LLVM may be slow, run out of memory or die.
 Nothing is written to the kernel cache, which thousands of candidates would fill.
@@ -17,13 +18,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
+import numpy as np
+
 from minidlc.codegen.compile import Kernel, build_kernel
-from minidlc.expr.types import TensorType
+from minidlc.expr.types import Array, TensorType
 from minidlc.loop.nodes import LoopFunction
 from minidlc.schedules.group import work
 from minidlc.support.errors import CompileError
 from minidlc.target import Target
 from minidlc.te import create_schedule, lower
+from minidlc.tuning.model.features import FEATURES, loop_features
+from minidlc.tuning.objectives import figures
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
@@ -61,6 +66,17 @@ def build(task: Task, config: Config) -> Made:
     return _made(task, config, lambda: _loops(task, config))
 
 
+def row(task: Task, config: Config) -> Array:
+    """The features of a point, f64[len(FEATURES)]; NaN where it has no loops: `build` says why.
+
+    Hundreds are looked at for one that is built: the loops are checked then, not here.
+    """
+    try:
+        return loop_features(task.unchecked(config).loops, task.target, task.threads)
+    except Exception:  # whatever it is, the search goes on
+        return np.full(len(FEATURES), np.nan)
+
+
 def build_plain(task: Task) -> Made:
     """The machine code of the loops as they are stated, against which results are checked.
 
@@ -68,10 +84,10 @@ def build_plain(task: Task) -> Made:
     still the sum of its terms in their order, a tenth of the time later.
     """
     if sum(map(work, task.group.stages())) > _MANY:
-        made = _made(task, PLAIN, lambda: (_plain_loops(task, task.target.lanes(32)), ()))
+        made = _made(task, PLAIN, lambda: (_plain_loops(task, task.target.lanes(32)), (), {}))
         if isinstance(made, Built):
             return made
-    return _made(task, PLAIN, lambda: (_plain_loops(task, lanes=0), ()))
+    return _made(task, PLAIN, lambda: (_plain_loops(task, lanes=0), (), {}))
 
 
 def reason(error: BaseException) -> str:
@@ -84,29 +100,29 @@ def reason(error: BaseException) -> str:
     return f"a fault inside the compiler: {type(error).__name__}{': ' if text else ''}{text}"
 
 
-_Loops: TypeAlias = tuple[LoopFunction, tuple[LoopFunction, ...]]
+_Loops: TypeAlias = tuple[LoopFunction, tuple[LoopFunction, ...], dict[str, float]]
 
 
 def _made(task: Task, config: Config, loops: Callable[[], _Loops]) -> Made:
     start, fate = time.perf_counter(), Fate.REFUSED
     try:
-        main, init = loops()
+        main, init, counted = loops()
         fate = Fate.NOT_COMPILED
         code = _code(main, task.target, task.threads)
         packing = tuple(_packing(fn, task.target) for fn in init)
     except Exception as error:  # whatever it is, the search goes on
         return Trial(config, fate, reason=reason(error))
-    figures = {
+    found = counted | {
         "build_seconds": time.perf_counter() - start,
         "code_bytes": float(len(code.object)),
         "workspace_bytes": float(code.workspace),
     }
-    return Built(config, code, packing, figures)
+    return Built(config, code, packing, found)
 
 
 def _loops(task: Task, config: Config) -> _Loops:
     candidate = task.lower(config)
-    return candidate.loops, candidate.init
+    return candidate.loops, candidate.init, figures(candidate, task.target, task.threads)
 
 
 def _plain_loops(task: Task, lanes: int) -> LoopFunction:

@@ -23,16 +23,20 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
+import numpy as np
+
 from minidlc.codegen.crew import jobs as cores
+from minidlc.expr.types import Array
 from minidlc.support import extension
 from minidlc.support.arguments import expect, expect_each
 from minidlc.support.child import Child, ChildLost
 from minidlc.support.errors import TuneError
 from minidlc.target import Target, host
 from minidlc.te.tensor import stages
-from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain
+from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain, row
 from minidlc.tuning.measure.check import tolerance
 from minidlc.tuning.measure.worker import Setting
+from minidlc.tuning.model.features import FEATURES
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
@@ -45,6 +49,7 @@ _PATIENT = 12  # deadlines that the plain loops may take: they are slow
 _SLOW = 3.0  # times the best so far: a candidate above needs no repeats
 _OURS = {"search", "cost_model"}  # parts of the tuner, which workers do not need
 
+C = TypeVar("C", Config, Config | None)
 T = TypeVar("T")
 
 
@@ -109,6 +114,22 @@ class LocalMeasurer:
         made = self._built(task, expect_each("measure", "configs", configs, Config))
         yield from (self._trial(kernel, m) if isinstance(m, Built) else m for m in made)
 
+    def features(self, task: Task, configs: Sequence[Config]) -> Array:
+        """f64[n, len(FEATURES)] by all build workers; a row of NaN for a point with no loops.
+
+        MDLC1322 as of `measure`. Other machines' points have features too.
+        """
+        points = expect_each("features", "configs", configs, Config)
+        if _is_replaced():
+            found: list[Array | None] = [row(task, config) for config in points]
+        else:
+            found = self._asked("features", task, points, lambda config, lost: None)
+        rows = np.full((len(points), len(FEATURES)), np.nan)
+        for n, values in enumerate(found):
+            if values is not None:
+                rows[n] = values
+        return rows
+
     def recheck(
         self, task: Task, configs: Sequence[Config], rounds: int = 15
     ) -> list[tuple[float, ...]]:
@@ -152,6 +173,16 @@ class LocalMeasurer:
     def _made(self, task: Task, configs: Sequence[Config | None]) -> list[Made]:
         if _is_replaced():  # a reader's part is to be called, and it is here
             return [build_plain(task) if c is None else build(task, c) for c in configs]
+        return self._asked("build", task, configs, _lost_build)
+
+    def _asked(
+        self,
+        question: str,
+        task: Task,
+        configs: Sequence[C],
+        lost: Callable[[C, ChildLost], T],
+    ) -> list[T]:
+        """What the build workers answer about each point; `lost` gives it where none came."""
         data = pickle.dumps(replace(task))  # without what it found out of itself
         while len(self._builders) < min(self.jobs, len(configs)):
             self._builders.append(_Worker("build"))
@@ -159,12 +190,12 @@ class LocalMeasurer:
         for worker in self._builders:
             idle.put(worker)
 
-        def one(config: Config | None) -> Made:
+        def one(config: C) -> T:
             worker = idle.get()
             try:
-                return cast(Made, worker.ask(self.deadline, "build", data, config))
-            except ChildLost as lost:
-                return Trial(config or PLAIN, _fate(lost), reason=f"the build worker: {lost}")
+                return cast(T, worker.ask(self.deadline, question, data, config))
+            except ChildLost as error:
+                return lost(config, error)
             finally:
                 idle.put(worker)
 
@@ -285,9 +316,7 @@ class _Worker:
         self.child, self.ready_for, self.holds = None, None, set()
 
 
-def _in_threads(
-    one: Callable[[Config | None], T], configs: Sequence[Config | None], workers: Sequence[_Worker]
-) -> list[T]:
+def _in_threads(one: Callable[[C], T], configs: Sequence[C], workers: Sequence[_Worker]) -> list[T]:
     """`one` of each, a thread for each worker; if interrupted, the workers end at once."""
     pool = ThreadPoolExecutor(max(1, len(workers)))
     try:
@@ -341,6 +370,10 @@ def foreign(target: Target) -> str:
     if missing := sorted(f for f in wanted if not here.has(f)):
         return f"the code uses {', '.join(missing)}, which this machine has not"
     return ""
+
+
+def _lost_build(config: Config | None, lost: ChildLost) -> Made:
+    return Trial(config or PLAIN, _fate(lost), reason=f"the build worker: {lost}")
 
 
 def _no_reference(fate: Fate, why: str) -> Trial:

@@ -25,7 +25,7 @@ import numpy as np
 from minidlc.expr.types import Array, TensorType
 from minidlc.support.child import streams
 from minidlc.tuning.measure import check, run
-from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain, reason
+from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain, reason, row
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
@@ -104,6 +104,13 @@ class Worker:
             text = f"the build worker cannot read the task: {type(error).__name__}: {error}"
             return Trial(wanted, Fate.NOT_COMPILED, reason=text)
         return build_plain(task) if config is None else build(task, config)
+
+    def features(self, data: bytes, config: Config) -> Array | None:
+        """The row of a point of a pickled task; None where the task cannot be read."""
+        try:
+            return row(_task(data), config)
+        except Exception:
+            return None
 
     def prepare(self, setting: Setting, plain: Built) -> str:
         """Set up the bench of a task: '' or why it cannot be."""
