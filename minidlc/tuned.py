@@ -6,7 +6,8 @@
 
 Reads a model as `compile` does, writes records and a `Tuning`. In order: compile the model in each
 layout of images and profile it; make tasks of its kernels; search, the next trials always where
-they promise most; finals; the whole model before and after, in turns. All that was measured is in
+they promise most; finals, first of each kernel alone, then inside the model; the whole model before
+and after, in turns. All that was measured is in
 the file at once: whoever stops it goes on there later. Treated in course chapter 06_autotune.
 """
 
@@ -21,42 +22,35 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
-from typing import TypeAlias
 
 import numpy as np
 
 from minidlc import target as targets
-from minidlc.driver import compile
-from minidlc.executable import Executable
 from minidlc.expr.types import Array, TensorType
 from minidlc.frontend.onnx.inputs import Shapes
-from minidlc.graph import Graph, print_graph
+from minidlc.graph import Graph
 from minidlc.sources import Model
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import CompileError, TuneError
-from minidlc.support.timing import interleaved, ratio_interval
+from minidlc.support.errors import TuneError
+from minidlc.support.timing import interleaved
 from minidlc.template import Template
 from minidlc.transform import Pipeline
+from minidlc.tuned_layouts import Compiling, Layout, Ready, layouts_of
 from minidlc.tuning.database import Database
-from minidlc.tuning.layouts import layout_of, layout_record, model_workload, variants
+from minidlc.tuning.layouts import layout_record, model_workload, variants
 from minidlc.tuning.measure import LocalMeasurer, Measurer
 from minidlc.tuning.measure.local import foreign
-from minidlc.tuning.model_tasks import Found, model_tasks
-from minidlc.tuning.model_tuner import ModelTuner, Step, Variant
+from minidlc.tuning.model_final import TURN, ModelFinal, Seconds, Verdict, verdict
+from minidlc.tuning.model_tuner import ModelTuner, Step
 from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.problem import CostModel, Search
 from minidlc.tuning.search import Evolution
 from minidlc.tuning.space import Config
-from minidlc.tuning.tuner import ROUNDS, check_count
+from minidlc.tuning.tuner import ROUNDS, check_count, check_records
 
 TRIALS = 64  # for each kernel, where nothing else is said
-_TURN = 0.02  # seconds of a model's turn, at least one run
-_FIRST_ROUNDS = 5  # of the layouts, before anything is tuned
 _SHARE = 0.2  # of the time, at most, for compiling the model in other layouts
-_LATE = {"layouts of images": "there was too little time"}
-
-Seconds: TypeAlias = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -88,12 +82,14 @@ def tune(
 
     `trials` is the mean for each kernel (default 64), `minutes` bounds the time of everything; with
     both, what comes first ends the search. `database` takes the records and tells what is known
-    already (None: in memory only). `threads`, `precision` and `target` are those to compile with
-    later. `search` and `cost_model` take the place of evolution and `best_model()`; `measurer` of a
-    `LocalMeasurer()`. `progress` hears of each phase and trial. An interrupt (Ctrl-C) ends the
-    search and returns what is known by then. Raises TuneError (MDLC1350) for trials or minutes
-    that cannot be, MDLC1353 for a model whose sizes are open; TuneError where nothing can be
-    measured; what `compile` and `Database` raise.
+    already (None: in memory only). What it holds in the end is not slower: a winner must beat the
+    default alone and inside the model, and the whole model is compared as well. `threads`,
+    `precision` and `target` are those to compile with later. `search` and `cost_model` take the
+    place of evolution and `best_model()`; `measurer` of a `LocalMeasurer()`. `progress` hears of
+    each phase and trial. An interrupt (Ctrl-C) ends the search and returns what is known by then.
+    Raises TuneError (MDLC1350) for trials or minutes that cannot be, MDLC1353 for a model whose
+    sizes are open, MDLC1354 for a database while a part of the compiler is replaced; TuneError
+    where nothing can be measured; what `compile` and `Database` raise.
     """
     start = time.monotonic()
     if trials is not None:
@@ -103,9 +99,11 @@ def tune(
     _check_parts(search=search, cost_model=cost_model, progress=progress)
     if measurer is not None and not hasattr(measurer, "measure"):
         expect("tune", "measurer", measurer, LocalMeasurer, hint="or a DaskMeasurer")
+    if database is not None:
+        check_records("tune")
     opened = database if isinstance(database, Database) else Database(database)
     end = None if minutes is None else start + 60 * minutes
-    how = _Compiling(model, shapes, threads, precision, target)
+    how = Compiling(model, shapes, threads, precision, target)
     with ExitStack() as stack, extension.counting() as overrides:
         measure = measurer or stack.enter_context(LocalMeasurer(seed=abs(seed)))
         session = _Session(how, measure, opened, seed, end, progress)
@@ -131,46 +129,12 @@ def _check_parts(**parts: object) -> None:
             expect("tune", name, part, FunctionType, hint="a function, or an object to be called")
 
 
-@dataclass(frozen=True)
-class _Compiling:
-    """How the model is compiled, each time."""
-
-    model: Model
-    shapes: Shapes | None
-    threads: int
-    precision: str
-    target: targets.Target | None
-
-    def __call__(
-        self, passes: Pipeline | None = None, database: Database | None = None
-    ) -> Executable:
-        return compile(
-            self.model,
-            shapes=self.shapes,
-            threads=self.threads,
-            precision=self.precision,
-            target=self.target,
-            pipeline=passes,
-            database=database,
-        )
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """The model in one layout of images, as the compiler makes it by itself."""
-
-    passes: Pipeline
-    exe: Executable
-    found: Found
-    variant: Variant
-
-
 class _Session:
     """One run of `tune`, phase by phase."""
 
     def __init__(
         self,
-        compiled: _Compiling,
+        compiled: Compiling,
         measurer: Measurer,
         database: Database,
         seed: int,
@@ -202,9 +166,16 @@ class _Session:
             hint = 'shapes={"N": 1}: a schedule is best for certain sizes'
             raise TuneError(text, notes=notes, hint=hint, code="MDLC1353")
         self.inputs = _inputs(default.source, self.seed)
-        self.estimates: dict[str, float] = {}
         self.compiling = time.monotonic() - started  # a model, in the mean
-        self.layouts = self._layouts(default)
+        points = variants(Pipeline.default(3, self.target), self.target)
+        wanted = (len(points) + 1) * self.compiling  # one more mixes them
+        self.in_time = self.end is None or wanted < _SHARE * self._left()
+        if not self.in_time:
+            points = dict([*points.items()][:1])
+        self.layouts = layouts_of(
+            self.compiled, default, points, self.inputs, self.target, self.rest
+        )
+        self.estimates = {k: s for x in self.layouts.values() for k, s in x.estimates.items()}
         self.default = next(iter(self.layouts.values()))
         self.compiling = (time.monotonic() - started) / len(self.layouts)
         tasks = {t.key: t for x in self.layouts.values() for t in x.found.tasks}
@@ -219,47 +190,6 @@ class _Session:
             database=self.database,
             told=partial(self.tell, "search"),
         )
-
-    def _layouts(self, default: Executable) -> dict[Config, _Layout]:
-        """The layouts in which the model is another one, profiled; the default first."""
-        points = variants(Pipeline.default(3, self.target), self.target)
-        self.in_time = self.end is None or len(points) * self.compiling < _SHARE * self._left()
-        compiled, seen = dict[Config, Executable](), set[str]()
-        for point, passes in points.items() if self.in_time else list(points.items())[:1]:
-            try:
-                text = print_graph(passes.run(default.source)[0])
-                if text not in seen:
-                    compiled[point] = self.compiled(passes) if seen else default
-                    seen.add(text)
-            except CompileError:
-                if not seen:  # the default itself
-                    raise
-        runs = {str(p): partial(exe, *self.inputs) for p, exe in compiled.items()}
-        times = interleaved(runs, rounds=_FIRST_ROUNDS, seconds=0, rest=self.rest)
-        return {
-            p: self._profiled(p, points[p], exe, statistics.median(times[str(p)]))
-            for p, exe in compiled.items()
-        }
-
-    def _profiled(
-        self, point: Config, passes: Pipeline, exe: Executable, seconds: float
-    ) -> _Layout:
-        """Calls and times of the kernels as they are by default.
-
-        The profiles of two layouts are of different moments, so their times are brought to the
-        `seconds` that the model took in turns with the others.
-        """
-        profile = exe.profile(*self.inputs)
-        times = {k.kernel: k for k in profile.kernels}
-        scale = seconds / profile.seconds
-        calls = {name: k.calls for name, k in times.items()}
-        found = model_tasks(exe.program.kernels, calls, self.target, self.compiled.threads)
-        rest = profile.outside + sum(times[name].seconds for name in found.left_out)
-        for task in found.tasks:
-            total = sum(times[n].seconds for n in task.names)
-            self.estimates[task.key] = scale * total / max(1, task.count)
-        counts = {task.key: task.count for task in found.tasks}
-        return _Layout(passes, exe, found, Variant(point, counts, scale * rest))
 
     def search(self, trials: int | None) -> None:
         """Trials and finals; an interrupt ends them and keeps what there is."""
@@ -277,26 +207,28 @@ class _Session:
             self.tuner.stop()
 
     def _ending(self) -> float:
-        """Seconds that the last phase will take: one or two models compiled, and run in turns."""
+        """Seconds that the last phases will take: one or two models, each compiled with all
+        winners and with those that stayed, and run in turns."""
         models = 1 + (len(self.layouts) > 1)
-        turn = max(_TURN, 2 * self.default.variant.seconds(self.estimates)) + self.rest
-        return models * self.compiling + ROUNDS * (1 + models) * turn
+        turn = max(TURN, 2 * self.default.variant.seconds(self.estimates)) + self.rest
+        inside, whole = 2 * models, 1 + models  # turns in a round
+        return 2 * models * self.compiling + ROUNDS * (inside + whole) * turn
 
     def _left(self) -> float:
         return math.inf if self.end is None else self.end - time.monotonic()
 
     def outcome(self) -> Tuning:
-        """The whole model before and after, in turns; what won is recorded."""
-        taken, before, after = self.layouts[layout_of(self.default.passes)], (), ()
+        """Winners inside the model, the whole model before and after, in turns; all recorded."""
+        found = Verdict(self.default.variant.layout, (), ())
+        self.results = {r.task.workload.key: r for r in self.tuner.results}
         if not self.stopped:
-            self.tell("whole model")
             try:
-                taken, before, after = self._whole_model()
+                found = self._whole_model()
             except KeyboardInterrupt:
                 self.stopped = True
+        taken = self.layouts[found.layout]
         counts = taken.variant.counts
-        results = [r for r in self.tuner.results if r.task.workload.key in counts]
-        results = [replace(r, count=counts[r.task.workload.key]) for r in results]
+        results = [replace(r, count=counts[k]) for k, r in self.results.items() if k in counts]
         results.sort(key=lambda r: -r.count * statistics.median(r.default_seconds))
         costs = self.tuner.final_costs()
         return Tuning(
@@ -304,49 +236,63 @@ class _Session:
             threads=self.compiled.threads,
             results=tuple(results),
             names={t.key: t.names for t in taken.found.tasks},
-            default_seconds=before,
-            seconds=after,
+            default_seconds=found.default_seconds,
+            seconds=found.seconds,
+            undone=found.undone,
             layout=taken.variant.layout,
             layouts={p: x.variant.seconds(costs) for p, x in self.layouts.items()},
             failed=self.tuner.failed,
-            left_out=taken.found.left_out | ({} if self.in_time else _LATE),
+            left_out=taken.found.left_out | self._late(taken),
             trials=self.tuner.trials,
             database="" if self.database.path is None else str(self.database.path),
             spent=0.0,
             stopped=self.stopped or not all(r.is_checked for r in results),
         )
 
-    def _whole_model(self) -> tuple[_Layout, Seconds, Seconds]:
-        """The layout that wins end to end, seconds of the default model and of the tuned one."""
-        default = self.default.variant.layout
-        points = dict.fromkeys((default, self.tuner.layout))
-        if len(points) == 1 and not any(r.is_better for r in self.tuner.results):
-            exe = partial(self.default.exe, *self.inputs)  # it is the tuned model too
-            same = tuple(interleaved({"": exe}, rounds=ROUNDS, seconds=_TURN, rest=self.rest)[""])
-            times = {default: same}
-            return self._decided(default, times, same)
-        tuned = {p: self.compiled(self.layouts[p].passes, self.database) for p in points}
-        runs = {"default": partial(self.default.exe, *self.inputs)}
-        runs |= {str(p): partial(exe, *self.inputs) for p, exe in tuned.items()}
-        found = interleaved(runs, rounds=ROUNDS, seconds=_TURN, rest=self.rest)
-        times = {p: tuple(found[str(p)]) for p in points}
-        winner = default
-        for point in points:
-            if ratio_interval(times[point], times[default])[1] < 1.0:
-                winner = point
-        return self._decided(winner, times, tuple(found["default"]))
+    def _late(self, taken: Layout) -> dict[str, str]:
+        """What there was no time for: other layouts, kernels without a trial."""
+        late = [] if self.in_time else ["layouts of images"]
+        for task in taken.found.tasks:
+            if task.key not in self.results and task.task.name not in self.tuner.failed:
+                late += task.names
+        return dict.fromkeys(late, "there was too little time")
 
-    def _decided(
-        self, winner: Config, times: Mapping[Config, Seconds], before: Seconds
-    ) -> tuple[_Layout, Seconds, Seconds]:
+    def _whole_model(self) -> Verdict:
+        """The layout that wins end to end, with the winners that are faster inside the model."""
+        tasks = (t.task for x in self.layouts.values() for t in x.found.tasks)
+        final = ModelFinal(self.results, tasks, self.database, seed=self.seed, rest=self.rest)
+        default = self.default.variant.layout
+        models = dict[Config, Ready]()
+        self.tell("finals in the model")
+        for point in dict.fromkeys((default, self.tuner.layout)):
+            layout = self.layouts[point]
+            plain = Ready(layout, layout.exe, self.inputs)
+            models[point] = final.inside(plain, partial(self._tuned, layout))
+        self.tell("whole model")
+        runs = {str(point): model for point, model in models.items()}
+        if models[default].tuned:  # else it is the default model
+            runs["default"] = Ready(self.default, self.default.exe, self.inputs)
+        times = interleaved(runs, rounds=ROUNDS, seconds=TURN, rest=self.rest)
+        series = {point: tuple(times[str(point)]) for point in models}
+        found = verdict(tuple(times.get("default", series[default])), series)
+        if found.undone:
+            ratio = statistics.median(found.undone) / statistics.median(found.seconds)
+            final.undo(models[default], ratio)
+        self._record_layout(found, series)
+        return found
+
+    def _tuned(self, layout: Layout) -> Ready:
+        exe = self.compiled(layout.passes, self.database)
+        return Ready(layout, exe, self.inputs)
+
+    def _record_layout(self, found: Verdict, series: Mapping[Config, Seconds]) -> None:
         """Record the layout that won, where there was a choice."""
         default = self.default.variant.layout
         if len(self.layouts) > 1:
             work = model_workload(self.default.exe.source, self.target, self.compiled.threads)
-            series = (winner, times[winner]), (default, times[default])
+            pair = (found.layout, found.seconds), (default, series[default])
             name = self.default.exe.interface.name
-            self.database.append(layout_record(work, name, *series, self.seed))
-        return self.layouts[winner], before, times[winner]
+            self.database.append(layout_record(work, name, *pair, self.seed))
 
 
 def _inputs(graph: Graph, seed: int) -> list[Array]:

@@ -30,10 +30,12 @@ class Tuning:
 
     `names` are the kernels of each task, by key of its workload. `default_seconds` and `seconds`
     are whole runs of the model before and after, in turns, round by round; empty if there was no
-    end-to-end check. `failed` are tasks none of whose trials ran, `left_out` kernels with nothing
-    to choose, each with the reason. `layouts` are seconds of the kernels of each layout of images
-    that was compared, as they were best. `stopped` says that somebody, or the clock, ended it
-    before all finals: such tasks keep their default.
+    end-to-end check. `undone` are those of a tuned model that came out slower: the model stays as
+    it was, and the other two are one series. `failed` are tasks none of whose trials ran,
+    `left_out` kernels with nothing to choose, or no time for it, each with the reason. `layouts`
+    are seconds of the kernels of each layout of images that was compared, as they were best.
+    `stopped` says that somebody, or the clock, ended it before all finals: such tasks keep their
+    default.
     """
 
     model: str
@@ -51,6 +53,7 @@ class Tuning:
     spent: float  # seconds that tuning took
     stopped: bool = False
     overrides: Mapping[str, int] = field(default_factory=dict[str, int])
+    undone: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float | None:
@@ -82,10 +85,7 @@ class Tuning:
         first, *others = self.names.get(r.task.workload.key, (r.task.name,))
         more = f" +{len(others)}" if others else ""
         before, after = (statistics.median(s) for s in (r.default_seconds, r.best_seconds))
-        how = str(r.best) if r.is_better else "default stays"
-        seen = best(r.trials)
-        if not r.is_checked and seen is not None and seen.config != r.best:
-            how = f"not checked; the search saw {seen.cost / before:.2f} with {seen.config}"
+        how = _how(r, before)
         times = readable(before), readable(after)
         counts = str(r.count), *times, f"{r.ratio:.2f}", str(len(r.trials))
         return (first[:40] + more, *counts, how if len(how) <= _WIDEST else how[:_WIDEST] + "…")
@@ -117,7 +117,25 @@ class Tuning:
         assert self.interval is not None
         low, high = self.interval
         text = f"whole model: {readable(before)} → {readable(after)}"
+        if self.undone:
+            slower = statistics.median(self.undone)
+            times = f"{slower / before:.3f} of it with the winners of the kernels"
+            return f"whole model: {readable(before)}, {times}: undone, the default stays"
         return f"{text}, ratio {self.ratio:.3f} (95 % {low:.3f} to {high:.3f}), in turns"
+
+
+def _how(r: TaskResult, before: float) -> str:
+    """The point that is taken, and of a default why it is."""
+    if r.is_better:
+        return str(r.best)
+    if r.lost:
+        return f"default stays; {r.lost}"
+    if r.is_checked:
+        return "default stays"
+    seen = best(r.trials)
+    if seen is None or seen.config == r.best:
+        return "not checked"
+    return f"not checked; the search saw {seen.cost / before:.2f} with {seen.config}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -28,6 +28,7 @@ class TaskResult:
     `count` says how many kernels of the model are of this task. Where nothing was found to be
     better, `best` is the task's default and the two series are one. `is_checked` is False where
     there was no time to measure the two in turns: the series are the default's of the search.
+    `lost` says what the winner did in a later final, inside the model, where it is out again.
     """
 
     task: Task
@@ -37,6 +38,7 @@ class TaskResult:
     best_seconds: tuple[float, ...]
     count: int = 1
     is_checked: bool = True
+    lost: str = ""
 
     @property
     def is_better(self) -> bool:

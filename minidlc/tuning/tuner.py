@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from minidlc.expr.types import Array
+from minidlc.support import extension
 from minidlc.support.arguments import expect
 from minidlc.support.errors import CompileError, TuneError
 from minidlc.support.timing import ratio_interval
@@ -39,6 +40,7 @@ FINALISTS = 3  # besides the default
 FAR = 1.05  # times the default's time in the search
 ROUNDS = 15
 BATCH = 8
+_OURS = {"search", "cost_model"}  # parts that change which points are tried, not what they are
 
 Told = Callable[[Trial], None]
 
@@ -59,9 +61,12 @@ def tune_task(
 
     By default evolution searches, guided by `best_model()`; `known` are samples of other kernels.
     `told` hears of each new trial. Raises TuneError (MDLC1350) for less than one trial, TuneError
-    where every trial failed (MDLC1351) or the default cannot be measured in the final (MDLC1352).
+    where every trial failed (MDLC1351) or the default cannot be measured in the final (MDLC1352),
+    or for a database while a part of the compiler is replaced (MDLC1354).
     """
     check_count("tune_task", "trials", trials)
+    if database is not None:
+        check_records("tune_task")
     run = TaskRun(task, measurer, seed, search, model, database, told)
     run.explore(trials, known)
     return run.result()
@@ -73,6 +78,15 @@ def check_count(who: str, name: str, value: object) -> None:
     if value < 1:  # pyright: ignore[reportOperatorIssue, reportUnknownVariableType]
         text = f"{who}: {name} is {value}, expected at least 1"
         raise TuneError(text, hint=f"{name}=64", code="MDLC1350")
+
+
+def check_records(who: str) -> None:
+    """TuneError (MDLC1354) while a part of the compiler is replaced: its times are not ours."""
+    parts = {name for name in extension.known() if extension.overridden(name)} - _OURS
+    if parts:
+        text = f"{who}: {', '.join(sorted(parts))} is replaced, so nothing is written to a database"
+        hint = "database=None measures without records; only search and cost_model may be replaced"
+        raise TuneError(text, hint=hint, code="MDLC1354")
 
 
 class TaskRun:

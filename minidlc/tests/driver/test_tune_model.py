@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 import minidlc as mc
+from minidlc import tuned as tuned_module
 from minidlc.expr.types import Array
 from minidlc.graph import save_text
 from minidlc.support.errors import CompileError, TuneError
 from minidlc.target import host
 from minidlc.tests.tuning.fakes import FakeMeasurer, indifferent
 from minidlc.tuned import Update
+from minidlc.tuned_layouts import Compiling, Ready, layouts_of
+from minidlc.tuning import model_final
 from minidlc.tuning.database import Database
 from minidlc.tuning.layouts import KIND, PLAIN, layout_of, layout_record, model_workload, variants
 from minidlc.tuning.problem import Samples, Score
@@ -37,6 +40,30 @@ def net(x: f32[16, 32], w: f32[32, 48], v: f32[48, 8]):
     return y
 """)
 QUICK = {"search": RandomSearch(), "cost_model": indifferent}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Times of the model that nobody measured: `planted(inside, whole)` are the ratios of the tuned
+    model to the default one, kernel by kernel and end to end; 0.5 to start with.
+    """
+
+    def plant(inside: float = 0.5, whole: float = 0.5) -> None:
+        def kernels(default: Ready, tuned: Ready, **more: object) -> dict[str, object]:
+            ran = set(default.kernels()) & set(tuned.kernels())
+            noise = [1 + 0.01 * n for n in range(15)]
+            before = tuple(2e-5 * x for x in noise)
+            return {key: (before, tuple(inside * x for x in before)) for key in ran}
+
+        def rounds(runs: Mapping[str, object], **more: object) -> dict[str, list[float]]:
+            times = {name: 1.0 if name == "default" else whole for name in runs}
+            return {name: [t * (1 + 0.01 * n) for n in range(15)] for name, t in times.items()}
+
+        monkeypatch.setattr(model_final, "kernel_times", kernels)
+        monkeypatch.setattr(tuned_module, "interleaved", rounds)
+
+    plant()
+    return plant
 
 
 def other_way(task: Task, config: Config) -> float:
@@ -63,7 +90,9 @@ print(exe.report())
 """
 
 
-def test_a_fresh_process_compiles_from_the_records_and_answers_the_same(tmp_path: Path) -> None:
+def test_a_fresh_process_compiles_from_the_records_and_answers_the_same(
+    tmp_path: Path, planted: Callable[..., None]
+) -> None:
     path = tmp_path / "tune.jsonl"
     tuned = mc.tune(TWO_LAYERS, trials=4, database=path, measurer=FakeMeasurer(other_way), **QUICK)
     assert [r.is_better for r in tuned.results] == [True, True]
@@ -79,7 +108,7 @@ def test_a_fresh_process_compiles_from_the_records_and_answers_the_same(tmp_path
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-5)
 
 
-def test_the_table_says_what_happened(tmp_path: Path) -> None:
+def test_the_table_says_what_happened(planted: Callable[..., None]) -> None:
     updates = list[Update]()
     tuned = mc.tune(
         TWO_LAYERS,
@@ -93,6 +122,7 @@ def test_the_table_says_what_happened(tmp_path: Path) -> None:
         "compile",
         "search",
         "finals",
+        "finals in the model",
         "whole model",
     ]
     assert sum(u.step is not None for u in updates) == 6
@@ -103,6 +133,90 @@ def test_the_table_says_what_happened(tmp_path: Path) -> None:
     assert tuned.ratio is not None
     assert tuned.interval is not None
     assert len(tuned.seconds) == len(tuned.default_seconds)
+
+
+def test_a_winner_that_is_not_faster_inside_the_model_is_given_up(
+    planted: Callable[..., None],
+) -> None:
+    planted(inside=1.02)
+    database = Database()
+    m = FakeMeasurer(other_way)
+    tuned = mc.tune(TWO_LAYERS, trials=4, database=database, measurer=m, **QUICK)
+    assert [(r.is_better, r.is_checked) for r in tuned.results] == [(False, True)] * 2
+    assert all(database.best(r.task.workload) is None for r in tuned.results)
+    alone, inside = [r for r in database.records if r.is_check][1:3]
+    assert (alone.trial.by, inside.trial.by) == ("re-check", "in the model")
+    assert "default stays; in the model: 1.02 of the default (95 % up to " in str(tuned)
+    exe = mc.compile(TWO_LAYERS, threads=1, database=database)
+    assert exe.report().tuning == "tuning records: 2 best by default"
+    assert "fastest known in the model: 1.02 of the default" in str(exe.report())
+
+
+def test_a_winner_that_is_faster_inside_the_model_has_its_times_there(
+    planted: Callable[..., None],
+) -> None:
+    planted(inside=0.9, whole=0.97)
+    database, m = Database(), FakeMeasurer(other_way)
+    tuned = mc.tune(TWO_LAYERS, trials=4, database=database, measurer=m, **QUICK)
+    assert [r.ratio for r in tuned.results] == pytest.approx([0.9, 0.9])
+    for r in tuned.results:
+        record = database.best(r.task.workload)
+        assert record is not None
+        assert (record.config, record.trial.by) == (r.best, "in the model")
+    assert tuned.ratio == pytest.approx(0.97)
+    assert tuned.undone == ()
+
+
+def test_a_model_that_is_slower_with_all_winners_is_undone(planted: Callable[..., None]) -> None:
+    planted(inside=0.9, whole=1.03)
+    database, m = Database(), FakeMeasurer(other_way)
+    tuned = mc.tune(TWO_LAYERS, trials=4, database=database, measurer=m, **QUICK)
+    assert tuned.ratio == 1
+    assert len(tuned.undone) == 15
+    assert not any(r.is_better for r in tuned.results)
+    assert "1.030 of it with the winners of the kernels: undone, the default stays" in str(tuned)
+    assert "default stays; whole model: a run took 1.030 of the default, with " in str(tuned)
+    exe = mc.compile(TWO_LAYERS, threads=1, database=database)
+    assert exe.report().tuning == "tuning records: 2 best by default"
+
+
+def test_the_finals_in_the_model_run_it() -> None:
+    """Nothing planted: kernels of the two models are timed in turns."""
+    how = Compiling(TWO_LAYERS, None, 1, "default", None)
+    before, after = how(), how()
+    inputs, points = list(arrays().values()), {PLAIN: mc.Pipeline.default(3, host())}
+    (layout,) = layouts_of(how, before, points, inputs, host(), 0.0).values()
+    pair = (Ready(layout, exe, inputs) for exe in (before, after))
+    times = model_final.kernel_times(*pair, rounds=4)
+    assert list(times) == [t.key for t in layout.found.tasks]
+    for series in times.values():
+        assert [len(s) for s in series] == [4, 4]
+        assert 0 < min(map(min, series)) <= max(map(max, series)) < 0.1
+
+
+@pytest.mark.parametrize("part", ["schedule.matmul", "pass.cse"])
+def test_records_are_of_the_compiler_as_it_is(part: str) -> None:
+    def mine(*args: object) -> object:
+        raise AssertionError("nothing is compiled")
+
+    with mc.use(**{part: mine}):
+        for database in (Database(), "tune.jsonl"):
+            with pytest.raises(TuneError, match=f"MDLC1354.*{part} is replaced"):
+                mc.tune(TWO_LAYERS, database=database)
+
+
+def test_a_replaced_part_can_be_measured_without_records() -> None:
+    calls = list[str]()
+
+    def mine(graph: mc.Graph) -> mc.Graph:
+        calls.append(graph.name)
+        return graph
+
+    with mc.use(**{"pass.cse": mine}):
+        m = FakeMeasurer(other_way)
+        tuned = mc.tune(TWO_LAYERS, trials=2, database=None, measurer=m, **QUICK)
+    assert calls
+    assert tuned.overrides["pass.cse"] == len(calls)
 
 
 def test_what_was_tuned_is_not_measured_again(tmp_path: Path) -> None:
@@ -145,7 +259,8 @@ def test_kill_9_loses_at_most_the_running_trial_and_the_next_run_goes_on(tmp_pat
     assert [r.id for r in after.records][: len(before)] == before
     tried = [(r.workload.key, r.config) for r in after.records if not r.is_check]
     assert len(set(tried)) == len(tried)
-    assert sum(r.is_check for r in after.records) == 2
+    checks = [r for r in after.records if r.is_check and r.trial.by == "re-check"]
+    assert len({r.workload.key for r in checks}) == len(checks) == 2
 
 
 def test_an_interrupt_ends_the_search_and_keeps_what_is_known(tmp_path: Path) -> None:
@@ -291,7 +406,9 @@ def test_all_trials_failed() -> None:
     assert "SIGSEGV" in e.value.message
 
 
-def test_equal_kernels_are_one_task_and_what_cannot_be_chosen_is_left_out() -> None:
+def test_equal_kernels_are_one_task_and_what_cannot_be_chosen_is_left_out(
+    planted: Callable[..., None],
+) -> None:
     graph = mc.parse("""\
 def net(x: f32[16, 16], w: f32[16, 16], v: f32[16, 16]):
     a: f32[16, 16] = matmul(x, w)
