@@ -52,6 +52,16 @@ def order(scores: Array, costs: Array) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("shape", [(3, 4), (3, len(FEATURES) + 1), (len(FEATURES),)])
+def test_rows_of_other_features_are_refused(model: CostModel, shape: tuple[int, ...]) -> None:
+    rows = np.ones(shape)
+    with pytest.raises(TuneError, match=r"MDLC1355.*the asked points have shape \("):
+        model([made_up(8, 0)], rows)
+    with pytest.raises(TuneError, match=r"MDLC1355.*the known points"):
+        model([Samples(rows, np.ones(3)), made_up(8, 0)], made_up(8, 1).features)
+
+
 @pytest.mark.parametrize(("model", "least"), [(analytic, 0.98), (ridge, 0.93), (boosted, 0.85)])
 def test_a_model_orders_points_it_has_not_seen(model: CostModel, least: float) -> None:
     asked = made_up(300, 1)

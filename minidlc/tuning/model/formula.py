@@ -27,6 +27,7 @@ from minidlc.tuning.model.features import (
     FEATURES,
     loop_features,
 )
+from minidlc.tuning.model.samples import check_features
 from minidlc.tuning.problem import Samples
 
 
@@ -147,7 +148,11 @@ def terms(features: Array) -> Array:
 
 
 def analytic(known: Sequence[Samples], asked: Array) -> Array:
-    """Cost model: the sum of the terms, f64[m]; in seconds where anything is known, else cycles."""
+    """Cost model: the sum of the terms, f64[m]; in seconds where anything is known, else cycles.
+
+    TuneError (MDLC1355) for rows that are not of `FEATURES`.
+    """
+    check_features("analytic", known, asked)
     return terms(asked) @ fitted(known)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidlc.expr.types import Array
-from minidlc.tuning.model.samples import pooled
+from minidlc.tuning.model.samples import check_features, pooled
 from minidlc.tuning.model.start import Start, centred
 from minidlc.tuning.problem import Samples
 
@@ -24,7 +24,11 @@ _FAR = 3.0  # standard deviations: beyond them the squares would run away
 
 
 def ridge(known: Sequence[Samples], asked: Array) -> Array:
-    """Cost model: ranks up to a constant, f64[m], lower is faster; the formula if none is known."""
+    """Cost model: ranks up to a constant, f64[m], lower is faster; the formula if none is known.
+
+    TuneError (MDLC1355) for rows that are not of `FEATURES`.
+    """
+    check_features("ridge", known, asked)
     pool = pooled(known)
     start = Start.of(pool, known)
     if pool is None:

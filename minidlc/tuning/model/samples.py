@@ -17,8 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidlc.expr.types import Array
+from minidlc.support.errors import TuneError
+from minidlc.tuning.model.features import FEATURES
 from minidlc.tuning.problem import Samples
 
+WIDTH = len(FEATURES)
 OTHERS = 32.0  # the samples of all other problems count together as that many of this one, at first
 MOST = 512  # samples taken of another problem, evenly from the fastest to the slowest
 
@@ -31,6 +34,16 @@ class Pool:
     targets: Array
     weights: Array
     groups: Array
+
+
+def check_features(model: str, known: Sequence[Samples], asked: Array) -> None:
+    """TuneError (MDLC1355) unless all rows are of our features, f64[n, len(FEATURES)]."""
+    for what, rows in (*(("known", s.features) for s in known), ("asked", asked)):
+        if np.ndim(rows) != 2 or np.shape(rows)[1] != WIDTH:
+            text = f"{model}: features of the {what} points have shape {np.shape(rows)}"
+            hint = "search a table of other features without a model, or with one of your own"
+            note = f"it reads rows of {WIDTH} numbers, minidlc.tuning.model.FEATURES"
+            raise TuneError(text, notes=[note], hint=hint, code="MDLC1355")
 
 
 def pooled(known: Sequence[Samples]) -> Pool | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from minidlc.expr.types import Array
 from minidlc.support.errors import TuneError
-from minidlc.tuning.model.samples import pooled
+from minidlc.tuning.model.samples import check_features, pooled
 from minidlc.tuning.model.start import Start
 from minidlc.tuning.problem import Samples
 
@@ -44,8 +44,9 @@ _fitted: dict[str, tuple[Start, Any]] = {}
 def boosted(known: Sequence[Samples], asked: Array) -> Array:
     """Cost model: scores f64[m], lower is faster; those of the formula while nothing is known.
 
-    TuneError (MDLC1337) if xgboost is not installed.
+    TuneError: MDLC1337 if xgboost is not installed, 1355 for rows that are not of `FEATURES`.
     """
+    check_features("boosted", known, asked)
     xgboost = _xgboost()
     key = _digest(known)
     if key not in _fitted:
