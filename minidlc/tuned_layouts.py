@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import numpy as np
+
 from minidlc import target as targets
 from minidlc.driver import compile
 from minidlc.executable import Executable
@@ -33,6 +35,7 @@ from minidlc.tuning.model_tasks import Found, model_tasks
 from minidlc.tuning.model_tuner import Variant
 from minidlc.tuning.neighbours import Timed
 from minidlc.tuning.space import Config
+from minidlc.tuning.tuner import ROUNDS
 
 _FIRST_ROUNDS = 5  # of the layouts, before anything is tuned
 
@@ -70,7 +73,6 @@ class Layout:
     found: Found
     variant: Variant
     estimates: Mapping[str, float]  # seconds of a call of each task, by key
-    timed: Timed  # kernels with seconds of a run
     seconds: float  # of a run
 
 
@@ -138,19 +140,34 @@ def layouts_of(
     for point, exe in compiled.items():
         seconds = statistics.median(times[str(point)])
         found[point] = _profiled(point, points[point], exe, inputs, target, seconds)
-    first, *others = found.values()
-    timed = {point: layout.timed for point, layout in found.items()}
-    mix = mixed(default.source, first.passes, target, timed) if others else None
-    if mix is not None:
-        passes = with_layout(first.passes, mix)
-        if print_graph(passes.run(default.source)[0]) not in seen:
-            exe = compiling(passes)
-            runs = {"": partial(default, *inputs), "mixed": partial(exe, *inputs)}
-            times = interleaved(runs, rounds=_FIRST_ROUNDS, seconds=0, rest=rest)
-            share = statistics.median(times["mixed"]) / statistics.median(times[""])
-            seconds = share * first.seconds
-            found[mix] = _profiled(mix, passes, exe, inputs, target, seconds)
+    if len(found) > 1:
+        timed = _in_turns(compiled, inputs)
+        passes = next(iter(points.values()))
+        mix = mixed(default.source, passes, target, timed)
+        if mix is not None:
+            passes = with_layout(passes, mix)
+            if print_graph(passes.run(default.source)[0]) not in seen:
+                exe, first = compiling(passes), next(iter(found.values()))
+                seconds = first.seconds * _share(default, exe, inputs, rest)
+                found[mix] = _profiled(mix, passes, exe, inputs, target, seconds)
     return found
+
+
+def _in_turns(
+    compiled: Mapping[Config, Executable], inputs: Sequence[Array]
+) -> dict[Config, Timed]:
+    """Kernels with seconds of a run: medians of runs in turns, so that layouts can be compared."""
+    profilers = {point: exe.profiler(*inputs) for point, exe in compiled.items()}
+    runs = [{p: profiler().seconds for p, profiler in profilers.items()} for _ in range(ROUNDS)]
+    seconds = {p: np.median([run[p] for run in runs], axis=0).tolist() for p in compiled}
+    return {p: [*zip(exe.program.kernels, seconds[p], strict=True)] for p, exe in compiled.items()}
+
+
+def _share(default: Executable, exe: Executable, inputs: Sequence[Array], rest: float) -> float:
+    """The time of a model over that of the default, in turns."""
+    runs = {"default": partial(default, *inputs), "": partial(exe, *inputs)}
+    times = interleaved(runs, rounds=_FIRST_ROUNDS, seconds=0, rest=rest)
+    return statistics.median(times[""]) / statistics.median(times["default"])
 
 
 def _profiled(
@@ -171,7 +188,6 @@ def _profiled(
     scale = seconds / profile.seconds
     calls = {name: k.calls for name, k in times.items()}
     found = model_tasks(exe.program.kernels, calls, target, exe.loaded.threads)
-    timed = [(k, scale * times[k.name].seconds) for k in exe.program.kernels if k.name in times]
     rest = profile.outside + sum(times[name].seconds for name in found.left_out)
     estimates = dict[str, float]()
     for task in found.tasks:
@@ -179,4 +195,4 @@ def _profiled(
         estimates[task.key] = scale * total / max(1, task.count)
     counts = {task.key: task.count for task in found.tasks}
     variant = Variant(point, counts, scale * rest)
-    return Layout(passes, exe, found, variant, estimates, tuple(timed), seconds)
+    return Layout(passes, exe, found, variant, estimates, seconds)
