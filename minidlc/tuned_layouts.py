@@ -124,6 +124,28 @@ def layouts_of(
     A layout whose passes refuse the model is left out, unless it is the default's. Of several, one
     more is made: each convolution as it is best beside its neighbours, by the times of these.
     """
+    compiled, seen = _different(compiling, default, points)
+    runs = {str(p): partial(exe, *inputs) for p, exe in compiled.items()}
+    times = interleaved(runs, rounds=_FIRST_ROUNDS, seconds=0, rest=rest)
+    found = dict[Config, Layout]()
+    for point, exe in compiled.items():
+        seconds = statistics.median(times[str(point)])
+        found[point] = _profiled(point, points[point], exe, inputs, target, seconds)
+    if len(found) > 1:
+        passes = next(iter(points.values()))
+        mix = mixed(default.source, passes, target, _in_turns(compiled, inputs))
+        passes = passes if mix is None else with_layout(passes, mix)
+        if mix is not None and print_graph(passes.run(default.source)[0]) not in seen:
+            exe, first = compiling(passes), next(iter(found.values()))
+            seconds = first.seconds * _share(default, exe, inputs, rest)
+            found[mix] = _profiled(mix, passes, exe, inputs, target, seconds)
+    return found
+
+
+def _different(
+    compiling: Compiling, default: Executable, points: Mapping[Config, Pipeline]
+) -> tuple[dict[Config, Executable], set[str]]:
+    """The points of which the model is not that of an earlier one, compiled; texts of all."""
     compiled, seen = dict[Config, Executable](), set[str]()
     for point, passes in points.items():
         try:
@@ -134,23 +156,7 @@ def layouts_of(
         except CompileError:
             if not seen:  # the default itself
                 raise
-    runs = {str(p): partial(exe, *inputs) for p, exe in compiled.items()}
-    times = interleaved(runs, rounds=_FIRST_ROUNDS, seconds=0, rest=rest)
-    found = dict[Config, Layout]()
-    for point, exe in compiled.items():
-        seconds = statistics.median(times[str(point)])
-        found[point] = _profiled(point, points[point], exe, inputs, target, seconds)
-    if len(found) > 1:
-        timed = _in_turns(compiled, inputs)
-        passes = next(iter(points.values()))
-        mix = mixed(default.source, passes, target, timed)
-        if mix is not None:
-            passes = with_layout(passes, mix)
-            if print_graph(passes.run(default.source)[0]) not in seen:
-                exe, first = compiling(passes), next(iter(found.values()))
-                seconds = first.seconds * _share(default, exe, inputs, rest)
-                found[mix] = _profiled(mix, passes, exe, inputs, target, seconds)
-    return found
+    return compiled, seen
 
 
 def _in_turns(
