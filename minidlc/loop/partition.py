@@ -71,6 +71,8 @@ class _Partition:
 
     def loop(self, s: For, ranges: Ranges) -> Stmt:
         """Cut one loop, if that decides something, and go on inside its parts."""
+        if next(_quantities(s, {}), None) is None:
+            return s  # nothing to decide, in the loops inside neither
         cuts = _cuts(s, ranges)
         if 0 < len(cuts) <= MAX_CUTS and len(cuts) * _size(s.body) <= self.growth:
             parts = _parts(s, cuts, ranges)

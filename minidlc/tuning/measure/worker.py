@@ -9,6 +9,7 @@ Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -55,6 +56,7 @@ def serve() -> None:
     waiting: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
     threading.Thread(target=_listen, args=(questions, waiting), daemon=True).start()
     worker = Worker()
+    gc.freeze()  # the modules stay: no need to look through them again and again
     while True:
         name, args = waiting.get()
         pickle.dump(getattr(worker, name)(*args), answers)
