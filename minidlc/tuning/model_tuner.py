@@ -31,6 +31,7 @@ from minidlc.tuning.tuner import BATCH, FINALISTS, ROUNDS, TaskRun
 
 MORE = 16  # trials of a later batch: each costs the search dozens of points that it looks at
 _BUILDING, _LEAST_TURN = 1.0, 0.003  # seconds of a final: to build the points, and of a turn
+_TURNS, _LEAST_ROUNDS = 2.0, 9  # seconds of all turns of a final, but at least so many rounds
 SLACK = 1.1  # a layout whose sum is more than this times the least is given up
 
 
@@ -193,37 +194,53 @@ class ModelTuner:
         counted = [i for i, run in enumerate(self.runs) if run.trials or i == more]
         return sum(self._final_of(self.tasks[i]) for i in counted if self._counts[i])
 
+    def _round_of(self, task: ModelTask) -> float:
+        return (FINALISTS + 1) * max(_LEAST_TURN, 1.5 * self.estimates[task.key])
+
+    def _rounds(self, task: ModelTask) -> int:
+        """Of a task's final: fewer where a round is long, so that none takes all the time."""
+        return max(_LEAST_ROUNDS, min(ROUNDS, int(_TURNS / self._round_of(task))))
+
     def _final_of(self, task: ModelTask) -> float:
-        turn = max(_LEAST_TURN, 1.5 * self.estimates[task.key])
-        return _BUILDING + ROUNDS * (FINALISTS + 1) * turn
+        return _BUILDING + self._rounds(task) * self._round_of(task)
 
     def finish(self, until: float | None = None) -> None:
-        """The finals, the heaviest task first. TuneError (MDLC1351) if no task can be measured.
+        """The finals, first where the search saw most to gain.
 
-        A task that has none by `until` keeps its default.
+        A task that has none by `until` keeps what won its last final, else its default. TuneError
+        (MDLC1351) if no task can be measured.
         """
-        order = sorted(range(len(self.runs)), key=lambda i: -self._weight(i))
-        for number in order:
+        spent, planned = 0.0, 0.0
+        for number in sorted(range(len(self.runs)), key=self._promise, reverse=True):
             task, run = self.tasks[number], self.runs[number]
-            late = until is not None and self.clock() + self._final_of(task) > until
+            if not run.trials or not self._counts[number]:
+                continue
+            start, takes = self.clock(), self._final_of(task)
+            pace = max(1.0, spent / planned) if planned else 1.0  # of the finals so far
             try:
-                if run.trials and self._counts[number]:
-                    found = run.unchecked(task.count) if late else run.result(task.count)
+                if until is not None and start + pace * takes > until:
+                    found = run.unchecked(task.count)
                     self.results += [found] if found else []
+                    continue
+                self.results.append(run.result(task.count, self._rounds(task)))
             except TuneError as e:
                 self.failed[task.task.name] = e.message
+            spent, planned = spent + self.clock() - start, planned + takes
         if self.failed and not self.results:
             name, reason = next(iter(self.failed.items()))
             text = f"none of {len(self.failed)} kernels could be measured; the first, {reason}"
             raise TuneError(text, hint=f"minidlc doctor, then {name} alone", code="MDLC1351")
 
     def stop(self) -> None:
-        """The results so far, without finals: every default stays."""
+        """The results so far, without finals: what won the last ones, else the defaults."""
         done = {id(r.task) for r in self.results}
         for task, run in zip(self.tasks, self.runs, strict=True):
             found = run.unchecked(task.count) if id(task.task) not in done else None
             self.results += [found] if found else []
 
-    def _weight(self, number: int) -> float:
-        task = self.tasks[number]
-        return self._counts[number] * self.estimates[task.key]
+    def _promise(self, number: int) -> tuple[float, float]:
+        """Seconds of a run that the search saw a task save, and those that it takes."""
+        count, task, run = self._counts[number], self.tasks[number], self.runs[number]
+        first = run.trials[0].cost if run.trials else math.inf
+        saved = first - run.cost if math.isfinite(first) else 0.0
+        return count * saved, count * self.estimates[task.key]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 RECENT = 0.2  # weight of what the last batch gained; the rest is hope, that shrinks with trials
 FLOOR = 0.125  # no task falls behind this share of an equal one
+SMALL = 0.005  # of a run: a task of less waits until others promise no more
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,17 @@ def expected_gain(p: Progress) -> float:
 def next_task(tasks: Sequence[Progress]) -> int | None:
     """The number of the task to go on with; of equals the first. None if all are done.
 
-    First come those without a trial, the heaviest first, then those below the floor.
+    First come those without a trial, the heaviest first, then those below the floor; but tasks that
+    matter little in a run have no such right.
     """
     open_tasks = [i for i, p in enumerate(tasks) if not p.is_done and p.count]
     if not open_tasks:
         return None
-    fresh = [i for i in open_tasks if not tasks[i].trials]
+    weights = [p.count * p.costs[-1] for p in tasks]
+    whole = sum(w for w in weights if math.isfinite(w))
+    large = [i for i in open_tasks if weights[i] >= SMALL * whole]
+    fresh = [i for i in large if not tasks[i].trials]
     least = FLOOR * sum(p.trials for p in tasks) / len(tasks)
-    starved = [i for i in open_tasks if tasks[i].trials < least]
+    starved = [i for i in large if tasks[i].trials < least]
     chosen = fresh or starved or open_tasks
     return max(chosen, key=lambda i: (expected_gain(tasks[i]), -i))

@@ -155,7 +155,7 @@ class TaskRun:
             hint = "the compiler's own choice stays; the counts say at which stage trials end"
             raise TuneError(text, hint=hint, code="MDLC1351")
         configs = [self.task.default, *self._finalists()]
-        if len(configs) == 1 and (found := self.unchecked(count)):
+        if len(configs) == 1 and (found := self._as_default(count)):
             result = replace(found, is_checked=True)  # nothing came near the default
         else:
             times = self.measurer.recheck(self.task, configs, rounds)
@@ -175,10 +175,22 @@ class TaskRun:
         return TuneError(text, hint="without it nothing can be called better", code="MDLC1352")
 
     def unchecked(self, count: int = 1) -> TaskResult | None:
-        """The search's own times, where there is no time for a final; None before the default ran.
+        """Where there is no time for a final: what won the last one, else the default.
 
-        Such a winner is none: the default stays.
+        None before the default ran. A winner of the search alone is none.
         """
+        last = self._champion()
+        if last is None:
+            return self._as_default(count)
+        trials, before, after = tuple(self.trials), last.default_seconds, last.trial.seconds
+        return TaskResult(self.task, trials, last.config, before, after, count)
+
+    def _champion(self) -> Record | None:
+        """What won the last final on record, if it is still a point."""
+        last = None if self.database is None else self.database.best(self.task.workload)
+        return last if last is not None and last.config in self.task.space else None
+
+    def _as_default(self, count: int) -> TaskResult | None:
         default = next((t for t in self.trials if t.config == self.task.default), None)
         if default is None or default.fate is not Fate.OK:
             return None
@@ -188,10 +200,14 @@ class TaskRun:
     def _finalists(self) -> list[Config]:
         """The fastest points whose loops are not those of the default or of each other.
 
-        None that is far behind the default: a final would not turn that round.
+        None that is far behind the default: a final would not turn that round. What won an earlier
+        final defends its place.
         """
         default = next((t.cost for t in self.trials if t.config == self.task.default), math.inf)
         found, seen = list[Config](), {_loops(self.task, self.task.default)}
+        if last := self._champion():
+            found.append(last.config)
+            seen.add(_loops(self.task, last.config))
         for trial in sorted(self.trials, key=lambda t: t.cost):
             if trial.cost > FAR * default or trial.fate is not Fate.OK or len(found) == FINALISTS:
                 break

@@ -18,10 +18,12 @@ from minidlc.tests.tuning.fakes import (
     planted_task,
     scattered,
 )
+from minidlc.tests.tuning.kernels import product, task_of
+from minidlc.tuning.database import Database
 from minidlc.tuning.model_tasks import ModelTask
 from minidlc.tuning.model_tuner import BATCH, ModelTuner, Step, Variant
 from minidlc.tuning.problem import Samples
-from minidlc.tuning.scheduler import FLOOR, Progress, expected_gain, next_task
+from minidlc.tuning.scheduler import FLOOR, SMALL, Progress, expected_gain, next_task
 from minidlc.tuning.search import RandomSearch
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
@@ -57,11 +59,23 @@ def test_hope_shrinks_with_trials_and_grows_with_weight_and_luck() -> None:
 
 
 def test_the_heaviest_task_without_a_trial_comes_first_then_who_starves() -> None:
-    fresh = [Progress(1, 0, (1e-3,)), Progress(4, 0, (1e-3,)), Progress(9, 64, (1.0, 0.5))]
+    fresh = [Progress(1, 0, (1e-3,)), Progress(4, 0, (1e-3,)), Progress(9, 64, (0.1, 0.05))]
     assert next_task(fresh) == 1
-    starved = [Progress(1, 8, (1e-6, 1e-6)), Progress(1, 400, (1.0, 0.5))]
+    starved = [Progress(1, 8, (0.01, 0.01)), Progress(1, 400, (1.0, 0.5))]
     assert FLOOR * 408 / 2 > 8
     assert next_task(starved) == 0
+
+
+def test_tasks_that_matter_little_wait() -> None:
+    """A first batch of each of 40 kernels of no weight would take all the time there is."""
+    heavy = Progress(1, 8, (1.0, 0.9))
+    small = Progress(1, 0, (SMALL / 3,))
+    assert next_task([small, heavy]) == 1
+    assert next_task([small, Progress(1, 0, (1.0,))]) == 1
+    tried = Progress(1, 1000, (0.9, 0.9), batch=1000)
+    assert next_task([small, tried]) == 0
+    just = Progress(1, 0, (2 * SMALL,))
+    assert next_task([just, heavy]) == 0
 
 
 def test_a_task_that_is_done_or_not_called_gets_nothing() -> None:
@@ -118,6 +132,58 @@ def test_finals_that_do_not_fit_are_left_out_and_their_defaults_stay() -> None:
     rest = [r for r in t.results if not r.is_checked]
     assert len(rest) == 2
     assert not any(r.is_better for r in rest)
+
+
+def test_finals_begin_where_the_search_saw_most_to_gain() -> None:
+    def gains(task: Task, config: Config) -> float:
+        """The heavy task cannot become faster."""
+        if task.workload.key == HEAVY:
+            return 20e-3
+        return scattered(task, config)
+
+    m = FakeMeasurer(gains, takes=0.9)
+    t = tuner(m)
+    t.search(trials=48)
+    t.finish(until=m.now + 4.9)
+    assert [r.task.workload.key == HEAVY for r in t.results] == [False, False, True]
+    assert [r.is_checked for r in t.results] == [True, False, False]
+
+
+def test_finals_that_take_longer_than_planned_are_fewer() -> None:
+    slow = FakeMeasurer(heavy, takes=0.9)
+    t = tuner(slow)
+    t.search(trials=48)
+    slow.takes = 3.0  # each of a few points
+    t.finish(until=slow.now + 14.0)
+    assert sum(r.is_checked for r in t.results) == 1
+
+
+def test_a_final_of_a_slow_kernel_has_fewer_rounds() -> None:
+    t = tuner(FakeMeasurer(lambda task, config: 50 * heavy(task, config)))
+    t.search(trials=48)
+    t.finish()
+    rounds = {r.task.workload.key == HEAVY: len(r.default_seconds) for r in t.results}
+    assert rounds == {True: 9, False: 9}
+    quick = tuner(FakeMeasurer())
+    quick.search(trials=48)
+    quick.finish()
+    assert {len(r.default_seconds) for r in quick.results} == {15}
+
+
+def test_where_there_is_no_time_for_a_final_the_last_one_counts() -> None:
+    def gains(task: Task, config: Config) -> float:
+        return 3e-3 if config == task.default else scattered(task, config)
+
+    database, real = Database(), [task_of(product(m=m)) for m in (8, 24)]
+    tasks = [ModelTask(task, (task.name,), 1) for task in real]
+    first = tuner(FakeMeasurer(gains), tasks, database=database)
+    first.search(trials=16)
+    first.finish()
+    again = tuner(FakeMeasurer(gains), tasks, database=database)
+    again.finish(until=0.0)
+    won = {r.task.workload.key: r.best for r in first.results}
+    assert {r.task.workload.key: r.best for r in again.results} == won
+    assert all(r.is_checked and r.is_better for r in again.results)
 
 
 def test_results_stand_with_their_calls_and_winners() -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import minidlc as mc
 from minidlc.support.errors import OptionError, TuneError
 from minidlc.tests.tuning.fakes import FakeMeasurer, indifferent, planted_task, scattered
-from minidlc.tests.tuning.kernels import product, task_of
+from minidlc.tests.tuning.kernels import product, task_of, won
 from minidlc.tuning.database import Database
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
-from minidlc.tuning.trial import Fate
-from minidlc.tuning.tuner import FINALISTS, tune_task
+from minidlc.tuning.trial import Fate, Trial
+from minidlc.tuning.tuner import FINALISTS, TaskRun, tune_task
 
 pytestmark = pytest.mark.ch06
 tune = partial(tune_task, model=indifferent)
@@ -82,6 +83,32 @@ def test_trials_of_an_earlier_run_count_and_are_not_measured_again(tmp_path: Pat
     again = tune(task, third, trials=14, database=Database(path))
     assert third.asked == []
     assert again.best == r.best
+
+
+def test_what_won_the_last_final_defends_its_place() -> None:
+    """Another final may end otherwise, but not for lack of the champion."""
+    task, database = task_of(product()), Database()
+    by_loops = {str(task.lower(c).loops): c for c in [*list(task.space)[:40], task.default]}
+    points = [c for c in by_loops.values() if c != task.default][:6]
+    champion = points[5]
+    database.append(won(task, Trial(champion, Fate.OK, (1e-5,) * 3)))
+    m = FakeMeasurer(lambda task, c: 2e-5 if c == task.default else 1e-5 + 1e-7 * points.index(c))
+    run = TaskRun(task, m, model=indifferent, database=database)
+    run.trials += [Trial(c, Fate.OK, (m.cost(task, c),)) for c in (task.default, *points)]
+    assert run.unchecked() is not None
+    assert run.result().best == points[0]
+    assert champion in m.rechecked
+    assert len(m.rechecked) <= 1 + FINALISTS
+    best = database.best(task.workload)
+    assert best is not None
+    assert best.config == points[0]
+
+
+def test_records_are_of_the_compiler_as_it_is() -> None:
+    with mc.use(verify=lambda graph: None), pytest.raises(TuneError, match=r"MDLC1354.*verify is"):
+        tune(task_of(product()), FakeMeasurer(), trials=2, database=Database())
+    with mc.use(verify=lambda graph: None):
+        assert len(tune(planted_task(), FakeMeasurer(), trials=2).trials) == 2
 
 
 def test_each_trial_is_in_the_file_when_it_has_ended_and_the_last_word_too(tmp_path: Path) -> None:
