@@ -103,7 +103,8 @@ def outcome(result: TaskResult) -> str:
         return f"{fastest}it was not measured again beside the default"
     before, after = map(statistics.median, (result.default_seconds, result.best_seconds))
     if not result.is_better:
-        return f"the default {result.best} stays: {readable(before)}"
+        lost = f"; what won alone lost {result.lost}" if result.lost else ""
+        return f"the default {result.best} stays: {readable(before)}{lost}"
     low, high = result.interval
     sure = "" if high <= 1 else "; the interval reaches over 1, so they may be equal"
     return (

@@ -68,5 +68,7 @@ def _rebuilt(records: Sequence[Record]) -> TaskResult:
     if winner is None:
         searched = next((t.seconds for t in trials if t.config == task.default), ())
         seconds = checks[-1].default_seconds if checks else searched
-        return TaskResult(task, trials, task.default, seconds, seconds, is_checked=bool(checks))
+        last = checks[-1].trial if checks else None
+        lost = f"{last.by}: {last.reason}" if last and last.reason else ""
+        return TaskResult(task, trials, task.default, seconds, seconds, 1, bool(checks), lost)
     return TaskResult(task, trials, winner.config, winner.default_seconds, winner.trial.seconds)

@@ -285,6 +285,20 @@ def test_a_default_that_stays_is_read_back_as_that(tmp_path: Path) -> None:
     assert found.best_seconds == found.default_seconds == (4e-4,) * 5
 
 
+def test_a_winner_that_lost_inside_the_model_is_said_to(tmp_path: Path) -> None:
+    task = real()
+    database = Database()
+    why = "1.02 of the default (95 % up to 1.03) with other()"
+    back = Trial(task.default, Fate.OK, (4e-4,) * 5, why, by="in the model")
+    pair = {"default": task.default, "default_seconds": (4e-4,) * 5}
+    database.append(Record.of(task, back, **pair))
+    database.append(Record.of(task, Trial(task.default, Fate.OK, (4e-4,) * 3)))
+    (found,) = results_of("explain", database)
+    assert (found.is_better, found.is_checked) == (False, True)
+    assert found.lost == f"in the model: {why}"
+    assert f"stays: 400 µs; what won alone lost in the model: {why}" in said_of([found])
+
+
 def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="MDLC1001"):
         explain(7)  # pyright: ignore[reportArgumentType]
