@@ -162,10 +162,14 @@ def _different(
 def _in_turns(
     compiled: Mapping[Config, Executable], inputs: Sequence[Array]
 ) -> dict[Config, Timed]:
-    """Kernels with seconds of a run: medians of runs in turns, so that layouts can be compared."""
+    """Kernels with seconds of a run, the least of runs in turns.
+
+    Whoever else uses the machine only adds to a kernel's time. With medians the best of many sums
+    would be the luckiest.
+    """
     profilers = {point: exe.profiler(*inputs) for point, exe in compiled.items()}
     runs = [{p: profiler().seconds for p, profiler in profilers.items()} for _ in range(ROUNDS)]
-    seconds = {p: np.median([run[p] for run in runs], axis=0).tolist() for p in compiled}
+    seconds = {p: np.min([run[p] for run in runs], axis=0).tolist() for p in compiled}
     return {p: [*zip(exe.program.kernels, seconds[p], strict=True)] for p, exe in compiled.items()}
 
 
