@@ -19,7 +19,8 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from random import Random
 
@@ -27,15 +28,17 @@ import numpy as np
 from rich.progress import track
 
 import minidlc as mc
+from minidlc.benchmarks.raw import RAW, knobs_raw
 from minidlc.codegen.compile import Kernel, compile_kernel, kernel_caller, run_kernel
 from minidlc.expr.types import Array, TensorType
 from minidlc.lower.express import express_node
+from minidlc.schedules import Group, Implementation
 from minidlc.support.errors import CompileError
-from minidlc.target import host
+from minidlc.target import Target, host
 from minidlc.te import stages
 from minidlc.transform import Pipeline
 from minidlc.tuning.model.features import FEATURES, loop_features
-from minidlc.tuning.space import Config, Space
+from minidlc.tuning.space import Config
 from minidlc.tuning.table import Table
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
@@ -46,11 +49,10 @@ CHUNK = 50  # points in a file
 
 @dataclass(frozen=True)
 class Plan:
-    """A kernel of a graph, by kind of schedule, and the part of its space that the table holds."""
+    """A kernel of a graph, by kind of schedule, and fewer candidates for some of its raw knobs."""
 
     graph: mc.Graph
     kind: str
-    ways: tuple[str, ...] = ()
     knobs: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
     def task(self) -> Task:
@@ -63,10 +65,26 @@ class Plan:
                     return Task(found.group, found.kind, host(), 1, node.name)
         raise ValueError(f"no kernel of the kind {self.kind}")
 
-    def space(self, task: Task) -> Space:
-        """The part of the space: of some ways, and for some knobs fewer candidates."""
-        ways = task.space.ways
-        return Space({way: {**ways[way], **self.knobs} for way in self.ways}, task.is_allowed)
+    def raw(self) -> RawTask:
+        """The same kernel with the space that nobody has pruned."""
+        t = self.task()
+        return RawTask(t.group, t.kind, t.target, t.threads, t.name, self.knobs)
+
+
+@dataclass(frozen=True)
+class RawTask(Task):
+    """A task whose only way is `raw.RAW`, with some of its candidates."""
+
+    fewer: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+
+    @cached_property
+    def ways(self) -> Mapping[str, Implementation]:
+        """The one way."""
+
+        def knobs(group: Group, target: Target) -> Mapping[str, tuple[int, ...]]:
+            return {**knobs_raw(group, target), **self.fewer}
+
+        return {RAW.name: replace(RAW, knobs=knobs)}
 
 
 def product(m: int, n: int, k: int) -> mc.Graph:
@@ -85,29 +103,12 @@ def conv(channels: int, size: int, stride: int = 1) -> mc.Graph:
     return mc.trace(model, mc.f32[1, channels, size, size])
 
 
-PRODUCT = {
-    "tile_i": (1, 2, 3, 4, 6, 8, 10, 12, 14),
-    "tile_j": (16, 32, 48, 64),
-    "block_i": (1, 4, 32),
-    "block_j": (1, 4, 16),
-    "unroll_k": (1, 2, 4, 8),
-}
-WINDOW = {
-    "tile_h": (1, 2, 4, 7),
-    "tile_w": (1, 2, 3, 4, 6, 7, 8, 14),
-    "block_o": (1, 2, 4),
-    "block_h": (1, 4),
-    "block_w": (1, 4),
-    "unroll_c": (1,),
-    "unroll_i": (1, 4, 8),
-}
-PACKED = ("sketch_tile", "sketch_tile_pack0", "sketch_tile_pack1", "sketch_tile_pack01")
-TILED = ("sketch_tile",)
+LINES = {"tile_k": (1, 2, 4), "split_c": (1,), "split_i": (1, 4)}
 PLANS = {
-    "gemm_1024": Plan(product(1024, 1024, 1024), "matmul", PACKED, PRODUCT),
-    "conv3x3_56": Plan(conv(64, 56), "conv_nchwc", TILED, {**WINDOW, "tile_o": (1, 2, 4)}),
-    "conv3x3_28": Plan(conv(128, 28), "conv_nchwc", TILED, {**WINDOW, "tile_o": (1, 2, 4, 8)}),
-    "conv3x3_14": Plan(conv(256, 14), "conv_nchwc", TILED, {**WINDOW, "tile_o": (1, 2, 4, 8)}),
+    "gemm_384": Plan(product(384, 384, 384), "matmul"),
+    "gemm_128x768": Plan(product(128, 768, 768), "matmul"),
+    "conv3x3_28": Plan(conv(64, 28), "conv_nchwc", {**LINES, "tile_l": (1, 4, 14)}),
+    "conv3x3_14": Plan(conv(128, 14), "conv_nchwc", {**LINES, "tile_l": (1, 4, 7)}),
 }
 
 
@@ -141,7 +142,7 @@ def build_point(task: Task, config: Config) -> Built:
 
 def build_chunk(name: str, number: int, configs: list[Config], folder: Path) -> int:
     """Points into a file, which appears when it is complete."""
-    path, task = folder / f"{number:04}.pickle", PLANS[name].task()
+    path, task = folder / f"{number:04}.pickle", PLANS[name].raw()
     if not path.exists():
         part = path.with_suffix(".part")
         part.write_bytes(pickle.dumps([build_point(task, c) for c in configs]))
@@ -152,8 +153,7 @@ def build_chunk(name: str, number: int, configs: list[Config], folder: Path) -> 
 def build(name: str, folder: Path, most: int, jobs: int) -> None:
     """All points of the plan, or `most` of them at random."""
     folder.mkdir(parents=True, exist_ok=True)
-    plan = PLANS[name]
-    configs = list(plan.space(plan.task()))
+    configs = list(PLANS[name].raw().space)
     print(f"{name}: {len(configs)} points", flush=True)
     if len(configs) > most:
         configs = Random(0).sample(configs, most)
@@ -207,10 +207,11 @@ class Bench:
         """Of one run, in processor time, after one to warm up."""
         run, _ = self.call(built)
         run()
-        runs, start = 0, time.thread_time()
-        while (spent := time.thread_time() - start) < REPEAT:
+        runs, spent, start = 0, 0.0, time.thread_time()
+        while spent < REPEAT:
             run()
             runs += 1
+            spent = time.thread_time() - start
         return spent / runs
 
 
@@ -263,8 +264,7 @@ def points(folder: Path) -> Iterator[tuple[Trial, Array]]:
 
 def write(name: str, folder: Path) -> None:
     """The table of the points, with the least time of each."""
-    plan = PLANS[name]
-    task = plan.task()
+    task = PLANS[name].raw()
     found = list(points(folder))
     rounds = max(map(len, times_of(folder).values()))
     how = f"least of {rounds} rounds in processor time, one thread"
@@ -278,7 +278,7 @@ if __name__ == "__main__":
     parser.add_argument("name", choices=list(PLANS))
     parser.add_argument("--to", type=Path, required=True, help="folder for what is built")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--most", type=int, default=4000, help="points, at most")
+    parser.add_argument("--most", type=int, default=6000, help="points, at most")
     parser.add_argument("--jobs", type=int, default=2)
     a = parser.parse_args()
     match a.step:
