@@ -6,8 +6,8 @@
 The spaces that the kit searches leave out what cannot be good, so that most of their points are
 near the best, and any search finds one. Here a tile may be a single element or spill, loops stand
 in any order, vectors and registers are a choice: one point in a hundred is within a tenth of the
-best, as where nobody has pruned. The skeleton is that of L. Zheng et al., Ansor, OSDI 2020: the last
-stage in tiles, the sums of a tile computed inside.
+best, as where nobody has pruned. The skeleton is that of L. Zheng et al., Ansor, OSDI 2020: the
+last stage in tiles, the sums of a tile computed inside.
 """
 
 from __future__ import annotations
