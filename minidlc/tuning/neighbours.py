@@ -19,7 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from minidlc.expr.types import TensorType
 from minidlc.graph import Fused, Graph, Node, Value
 from minidlc.graph.graph import tensor_type
 from minidlc.graph.printer import value_names
-from minidlc.lower import LoweredKernel
 from minidlc.ops.blocked import BlockedConv, Pack, Unpack
 from minidlc.ops.conv import Conv
 from minidlc.transform.layout.layout import (
@@ -44,7 +43,22 @@ from minidlc.tuning.elimination import WIDEST, Factor, cheapest
 
 BYTE = 1 / 10e9  # seconds of a move for a byte read or written, where no move was measured
 
-Timed: TypeAlias = Sequence[tuple[LoweredKernel, float]]
+
+class Kernel(Protocol):
+    """What is asked of a `LoweredKernel`; a picture of results needs no compiler for it."""
+
+    @property
+    def origin(self) -> Value:
+        """The node that it computes, or a value that it copies."""
+        ...
+
+    @property
+    def is_copy(self) -> bool:
+        """True if it copies a value."""
+        ...
+
+
+Timed: TypeAlias = Sequence[tuple[Kernel, float]]
 
 
 @dataclass(frozen=True)
@@ -204,7 +218,7 @@ def prices(graph: Graph, block: int, measured: Iterable[Timed]) -> Prices:
     return Prices(plain, blocked, median(moves) if moves else BYTE)
 
 
-def _computed(kernel: LoweredKernel) -> tuple[Node, ...]:
+def _computed(kernel: Kernel) -> tuple[Node, ...]:
     """The nodes that a kernel computes."""
     origin = kernel.origin
     if not isinstance(origin, Node) or kernel.is_copy:
