@@ -9,9 +9,13 @@ course chapter 06_autotune.
 
 from __future__ import annotations
 
+import json
 import math
+import platform
+import shlex
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +33,7 @@ from minidlc.support.timing import readable
 from minidlc.tuned import Update
 from minidlc.tuning.model_tuner import Step
 from minidlc.tuning.outcome import Tuning
+from minidlc.tuning.records import llvm_version
 from minidlc.viz.tuning_report import write_report
 
 _SHOWN = 24  # kernels in the table; the rest is counted
@@ -65,11 +70,12 @@ def tune(
             progress=watch.hear,
         )
     out.print(str(found), markup=False)
-    out.print(_how_to_use(found, model), markup=False)
+    out.print(_how_to_use(found, model, None if is_text else shapes_of(shape)), markup=False)
     if report is not None and found.results:
-        environment = {"date": time.strftime("%Y-%m-%d"), "seed": str(seed)}
-        again = f"minidlc tune {model} --database {database} --threads {threads} --seed {seed}"
-        written = write_report(found, report, environment=environment, command=again)
+        options = {"--minutes": minutes, "--trials": trials, "--database": database}
+        options |= {"--threads": threads, "--seed": seed, "--report": report}
+        again = command_line(model, shape, options)
+        written = write_report(found, report, environment=_environment(seed), command=again)
         out.print(f"wrote {written}", markup=False)
 
 
@@ -79,9 +85,31 @@ def _check_report(path: Path) -> None:
         raise OptionError(text, hint="--report report.html", code="MDLC1022")
 
 
-def _how_to_use(found: Tuning, model: Path) -> str:
-    call = f'mc.compile("{model}", threads={found.threads}, database="{found.database}")'
-    return f"use it:  {call}"
+def command_line(model: Path, shape: Sequence[str] | None, options: Mapping[str, object]) -> str:
+    """The command with these options, quoted for a shell; an option that is None is left out."""
+    words = ["minidlc", "tune", f"{model}"]
+    for text in shape or ():
+        words += ["--shape", text]
+    for name, value in options.items():
+        words += [] if value is None else [name, f"{value}"]
+    return shlex.join(words)
+
+
+def _environment(seed: int) -> dict[str, str]:
+    """What a report says of the day, the seed and the machine."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "seed": f"{seed}",
+        "machine": platform.platform(),
+        "LLVM": llvm_version(),
+    }
+
+
+def _how_to_use(found: Tuning, model: Path, shapes: Mapping[str, object] | None) -> str:
+    """The call that compiles with what was found, as Python has it."""
+    path, file = (json.dumps(f"{p}", ensure_ascii=False) for p in (model, found.database))
+    sizes = f", shapes={dict(shapes)!r}" if shapes else ""
+    return f"use it:  mc.compile({path}{sizes}, threads={found.threads}, database={file})"
 
 
 @dataclass
