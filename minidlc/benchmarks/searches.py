@@ -67,11 +67,8 @@ WITH = (
     Entry("evolution, ridge", Evolution(), ridge),
     GUIDED,
 )
-TRANSFER = (
-    WITHOUT[0],
-    GUIDED,
-    Entry("evolution, best model, taught", Evolution(), best_model(), known=True),
-)
+TAUGHT_BY_OTHERS = Entry("evolution, best model, taught", Evolution(), best_model(), known=True)
+TRANSFER = (WITHOUT[0], GUIDED, TAUGHT_BY_OTHERS)
 
 
 @dataclass(frozen=True)
