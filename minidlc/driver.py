@@ -87,7 +87,7 @@ def compile(
     _check_bytes(max_bytes)
     expect("compile", "cache", cache, bool)
     fast, pairs = opt_level >= 3, _donate(donate)
-    cores = _threads(threads)
+    cores = core_count(threads)
     tuned = _tuned(database, fast, target, cores)
     if tuned is not None and pipeline is not None:
         tuned = tuned.without_layouts
@@ -287,7 +287,8 @@ def _specs(values: Sequence[Value]) -> tuple[ArraySpec, ...]:
     return tuple(specs)
 
 
-def _threads(threads: int | None) -> int:
+def core_count(threads: int | None) -> int:
+    """The cores a call may use, None for all there are; OptionError (MDLC1006)."""
     if threads is None:
         usable = getattr(os, "sched_getaffinity", None)  # Linux: the cores this process may use
         return len(usable(0)) if usable else os.cpu_count() or 1

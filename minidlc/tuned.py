@@ -13,11 +13,12 @@ the file at once: whoever stops it goes on there later. Treated in course chapte
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,13 +27,14 @@ from types import FunctionType
 import numpy as np
 
 from minidlc import target as targets
+from minidlc.driver import core_count
 from minidlc.expr.types import Array, TensorType
 from minidlc.frontend.onnx.inputs import Shapes
 from minidlc.graph import Graph
 from minidlc.sources import Model
 from minidlc.support import extension
 from minidlc.support.arguments import expect
-from minidlc.support.errors import TuneError
+from minidlc.support.errors import OptionError, TuneError
 from minidlc.support.timing import interleaved
 from minidlc.template import Template
 from minidlc.transform import Pipeline
@@ -42,7 +44,7 @@ from minidlc.tuning.layouts import layout_record, model_workload, variants
 from minidlc.tuning.measure import LocalMeasurer, Measurer
 from minidlc.tuning.measure.local import foreign
 from minidlc.tuning.model_final import TURN, ModelFinal, Seconds, Verdict, verdict
-from minidlc.tuning.model_tuner import ModelTuner, Step
+from minidlc.tuning.model_tuner import Ended, ModelTuner, Step
 from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.problem import CostModel, Search
 from minidlc.tuning.search import Evolution
@@ -50,16 +52,21 @@ from minidlc.tuning.space import Config
 from minidlc.tuning.tuner import ROUNDS, check_count, check_records
 
 TRIALS = 64  # for each kernel, where nothing else is said
+_ENOUGH = 10.0  # times that compiling takes: what tuning needs at least to get anywhere
 _SHARE = 0.2  # of the time, at most, for compiling the model in other layouts
 
 
 @dataclass(frozen=True)
 class Update:
-    """What `progress` hears: the phase, a trial if there was one, seconds left if time is short."""
+    """What `progress` hears: the phase, a trial if there was one, seconds left if time is short.
+
+    `note` is what the phase is at by now, such as a layout of images.
+    """
 
     phase: str
     step: Step | None = None
     left: float | None = None
+    note: str = ""
 
 
 def tune(
@@ -70,7 +77,7 @@ def tune(
     minutes: float | None = None,
     database: str | os.PathLike[str] | Database | None = "tune.jsonl",
     seed: int = 0,
-    threads: int = 1,
+    threads: int | None = 1,
     precision: str = "default",
     target: targets.Target | None = None,
     search: Search | None = None,
@@ -84,26 +91,36 @@ def tune(
     both, what comes first ends the search. `database` takes the records and tells what is known
     already (None: in memory only). What it holds in the end is not slower: a winner must beat the
     default alone and inside the model, and the whole model is compared as well. `threads`,
-    `precision` and `target` are those to compile with later. `search` and `cost_model` take the
-    place of evolution and `best_model()`; `measurer` of a `LocalMeasurer()`. `progress` hears of
-    each phase and trial. An interrupt (Ctrl-C) ends the search and returns what is known by then.
+    `precision` and `target` are those to compile with later: records serve no other. Mind that
+    `compile` takes all cores (None) unless it is told. `search` and `cost_model` take the place of
+    evolution and `best_model()`; `measurer` of a `LocalMeasurer()`. `progress` hears of each phase
+    and trial. `seed` fixes inputs and every random choice; which kernel is next, and which points
+    the search goes on from, follow from measured times, those of a profile of the model among them,
+    so two runs on a machine differ. An interrupt (Ctrl-C) while it searches ends the search and
+    returns what is known by then.
     Raises TuneError (MDLC1350) for trials or minutes that cannot be, MDLC1353 for a model whose
-    sizes are open, MDLC1354 for a database while a part of the compiler is replaced; TuneError
-    where nothing can be measured; what `compile` and `Database` raise.
+    sizes are open, MDLC1354 for a database while a part of the compiler is replaced, MDLC1356 where
+    compiling takes all the time; TuneError where nothing can be measured; what `compile` and
+    `Database` raise, before anything is compiled.
     """
     start = time.monotonic()
     if trials is not None:
         check_count("tune", "trials", trials)
     _check_minutes(minutes)
     expect("tune", "seed", seed, int)
-    _check_parts(search=search, cost_model=cost_model, progress=progress)
+    _check_part("search", search, ("space", "trials", "score", "count", "rng"))
+    _check_part("cost_model", cost_model, ("known", "asked"))
+    _check_part("progress", progress, ("update",))
+    if target is not None:
+        expect("tune", "target", target, targets.Target, hint="minidlc.target.host()")
     if measurer is not None and not hasattr(measurer, "measure"):
         expect("tune", "measurer", measurer, LocalMeasurer, hint="or a DaskMeasurer")
     if database is not None:
         check_records("tune")
     opened = database if isinstance(database, Database) else Database(database)
+    opened.check_writable()
     end = None if minutes is None else start + 60 * minutes
-    how = Compiling(model, shapes, threads, precision, target)
+    how = Compiling(model, shapes, core_count(threads), precision, target)
     with ExitStack() as stack, extension.counting() as overrides:
         measure = measurer or stack.enter_context(LocalMeasurer(seed=abs(seed)))
         session = _Session(how, measure, opened, seed, end, progress)
@@ -122,11 +139,24 @@ def _check_minutes(minutes: float | None) -> None:
         raise TuneError(text, hint="minutes=5", code="MDLC1350")
 
 
-def _check_parts(**parts: object) -> None:
-    """OptionError (MDLC1001) for a part that is given and cannot be called."""
-    for name, part in parts.items():
-        if part is not None and not callable(part):
-            expect("tune", name, part, FunctionType, hint="a function, or an object to be called")
+def _check_part(name: str, part: object, arguments: Sequence[str]) -> None:
+    """OptionError (MDLC1001) for a part that is given and cannot be called with the arguments."""
+    if part is None:
+        return
+    listed = ", ".join(arguments)
+    if not callable(part):
+        hint = f"a function ({listed}), or an object to be called so"
+        expect("tune", name, part, FunctionType, hint=hint)
+    else:
+        try:
+            taken = inspect.signature(part)
+        except ValueError:  # of a function of C
+            return
+        try:
+            taken.bind(*arguments)
+        except TypeError as e:
+            text = f"tune: {name} cannot be called with ({listed}): {e}"
+            raise OptionError(text, hint=f"it is {name}{taken}", code="MDLC1001") from None
 
 
 class _Session:
@@ -147,11 +177,12 @@ class _Session:
         self.target = replace(machine, precision=compiled.precision)
         self.rest = 0.05 if compiled.threads > 1 else 0.0  # a pool spins for a while
         self.stopped = False
+        self.notes: list[str] = []
 
-    def tell(self, phase: str, step: Step | None = None) -> None:
+    def tell(self, phase: str, step: Step | None = None, note: str = "") -> None:
         """Report to whoever watches."""
         if self.progress:
-            self.progress(Update(phase, step, None if self.end is None else self._left()))
+            self.progress(Update(phase, step, None if self.end is None else self._left(), note))
 
     def prepare(self, search: Search | None, cost_model: CostModel | None) -> None:
         """Compile and profile the model in each layout; make tasks."""
@@ -167,6 +198,7 @@ class _Session:
             raise TuneError(text, notes=notes, hint=hint, code="MDLC1353")
         self.inputs = _inputs(default.source, self.seed)
         self.compiling = time.monotonic() - started  # a model, in the mean
+        self._check_time()
         points = variants(Pipeline.default(3, self.target), self.target)
         wanted = (len(points) + 1) * self.compiling  # one more mixes them
         self.in_time = self.end is None or wanted < _SHARE * self._left()
@@ -191,20 +223,39 @@ class _Session:
             told=partial(self.tell, "search"),
         )
 
+    def _check_time(self) -> None:
+        """TuneError (MDLC1356) if the time is over, now that the model is compiled."""
+        if self._left() <= 0:
+            text = f"tune: compiling the model alone takes {self.compiling:.0f} s, "
+            text += "which is more than the time there is: nothing was tuned"
+            enough = math.ceil(_ENOUGH * self.compiling / 60)
+            raise TuneError(text, hint=f"minutes={enough}", code="MDLC1356")
+
     def search(self, trials: int | None) -> None:
         """Trials and finals; an interrupt ends them and keeps what there is."""
-        total = None if self.end is not None and trials is None else trials or TRIALS
-        if total is not None:
-            total *= len(self.default.found.tasks)
+        each = None if self.end is not None and trials is None else trials or TRIALS
         until = None if self.end is None else self.end - self._ending()
         try:
             self.tell("search")
-            self.tuner.search(total, until)
+            self.tuner.search(each, until)
+            self.notes += self._fewer(each)
             self.tell("finals")
             self.tuner.finish(until)
         except KeyboardInterrupt:
             self.stopped = True
             self.tuner.stop()
+
+    def _fewer(self, each: int | None) -> list[str]:
+        """Why there are fewer trials than asked for, or none."""
+        ended, tuner = self.tuner.ended, self.tuner
+        if tuner.tasks and ended is Ended.TIME and not tuner.trials:
+            enough = math.ceil(_ENOUGH * self.compiling / 60)
+            text = f"compiling alone takes {self.compiling:.0f} s, and what was found is compiled"
+            return [f"{text} again in the end: that left no time for trials; minutes={enough}"]
+        if each is None or not tuner.tasks or ended is Ended.TRIALS:
+            return []
+        why = "time ran out" if ended is Ended.TIME else "all points of the kernels were tried"
+        return [f"fewer than {each} trials a kernel: {why}"]
 
     def _ending(self) -> float:
         """Seconds that the last phases will take: one or two models, each compiled with all
@@ -221,7 +272,7 @@ class _Session:
         """Winners inside the model, the whole model before and after, in turns; all recorded."""
         found = Verdict(self.default.variant.layout, (), ())
         self.results = {r.task.workload.key: r for r in self.tuner.results}
-        if not self.stopped:
+        if self.results and not self.stopped:
             try:
                 found = self._whole_model()
             except KeyboardInterrupt:
@@ -247,15 +298,17 @@ class _Session:
             database="" if self.database.path is None else str(self.database.path),
             spent=0.0,
             stopped=self.stopped or not all(r.is_checked for r in results),
+            interrupted=self.stopped,
+            notes=tuple(self.notes),
         )
 
     def _late(self, taken: Layout) -> dict[str, str]:
-        """What there was no time for: other layouts, kernels without a trial."""
-        late = [] if self.in_time else ["layouts of images"]
+        """Other layouts for which there was no time, and kernels without a result."""
+        late = {} if self.in_time else {"layouts of images": str(Ended.TIME)}
         for task in taken.found.tasks:
             if task.key not in self.results and task.task.name not in self.tuner.failed:
-                late += task.names
-        return dict.fromkeys(late, "there was too little time")
+                late |= dict.fromkeys(task.names, str(self.tuner.ended))
+        return late
 
     def _whole_model(self) -> Verdict:
         """The layout that wins end to end, with the winners that are faster inside the model."""
@@ -265,6 +318,8 @@ class _Session:
         models = dict[Config, Ready]()
         self.tell("finals in the model")
         for point in dict.fromkeys((default, self.tuner.layout)):
+            if len(self.layouts) > 1:
+                self.tell("finals in the model", note=str(point))
             layout = self.layouts[point]
             plain = Ready(layout, layout.exe, self.inputs)
             models[point] = final.inside(plain, partial(self._tuned, layout))

@@ -27,6 +27,8 @@ from minidlc.tuning.records import Record, kit_version, llvm_version
 from minidlc.tuning.trial import Fate
 from minidlc.tuning.workload import Workload
 
+_BEGIN = b'{"record": '  # of each line: what a killed writer leaves of it is still ours
+
 
 @dataclass(frozen=True)
 class Refused:
@@ -47,19 +49,38 @@ class _Line:
     record: Record | None
     refused: Refused | None
 
+    @property
+    def is_ours(self) -> bool:
+        """True for a record, of whatever version, and for what is left of one."""
+        known = self.record is not None or (self.refused is not None and self.refused.record)
+        return bool(known) or self.text.lstrip().startswith(_BEGIN[: len(self.text)])
+
 
 class Database:
     """The records of a file, read when it is opened; `append` adds to both.
 
     A file that is not there yet is made by the first `append`. Raises OptionError (MDLC1001) for
     what is no path, TuneError: MDLC1340 a file that cannot be read, 1342 one that cannot be
-    written.
+    written, 1349 (when it is to be changed) one that holds something else than records.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         expect("Database", "path", path, str, os.PathLike, NoneType)
         self.path = None if path is None else Path(os.fsdecode(path))
         self._reset(self._read())
+
+    def check_writable(self) -> None:
+        """Raise what `append` would: TuneError (MDLC1342, MDLC1349). Nothing is written."""
+        if self.path is not None:
+            self._check_ours()
+            files.check_writable(self.path)
+
+    def _check_ours(self) -> None:
+        """TuneError (MDLC1349) if the file holds lines, and none of them ever was a record."""
+        if self._is_strange:
+            text = f"{str(self.path)!r} is no file of tuning records, so nothing is written to it"
+            hint = "give the name of a new file, or of one that mc.tune has made"
+            raise TuneError(text, notes=[str(self._refused[0])], hint=hint, code="MDLC1349")
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -75,6 +96,7 @@ class Database:
         """Add a record; the line is in the file when this returns."""
         expect("Database.append", "record", record, Record)
         if self.path is not None:
+            self._check_ours()
             files.append(self.path, record.line.encode())
         self._take(_judged(record, "appended"))
 
@@ -160,6 +182,7 @@ class Database:
             old = b"".join(r.line.encode() + b"\n" for r in self._records)
             self._reset(_lines(change(old), self._name))
         else:
+            self._check_ours()
             files.rewrite(self.path, change)
             self._reset(self._read())
 
@@ -175,7 +198,9 @@ class Database:
         self._records: list[Record] = []
         self._refused: list[Refused] = []
         self._by_key: defaultdict[str, list[Record]] = defaultdict(list)
-        for line in lines:
+        read = list(lines)
+        self._is_strange = bool(read) and not any(line.is_ours for line in read)
+        for line in read:
             self._take(line)
 
     def _take(self, line: _Line) -> None:

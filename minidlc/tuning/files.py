@@ -1,6 +1,7 @@
 """A file of lines that several processes add to, and that a killed one leaves readable.
 
     append("tune.jsonl", b'{"record": 1, …}')       # one write, behind everything that is there
+    check_writable("tune.jsonl")                    # before hours of work that end in `append`
     rewrite("tune.jsonl", lambda old: keep(old))    # the file is replaced in one step
 
 A writer holds a lock meanwhile: that of an empty file beside it, `.tune.jsonl.lock`, because the
@@ -69,6 +70,13 @@ def append(path: Path, line: bytes) -> None:
             _write(handle, line + b"\n", size)
         finally:
             os.close(handle)
+
+
+def check_writable(path: Path) -> None:
+    """TuneError (MDLC1342) where `append` would fail now; the file is neither made nor changed."""
+    with _changing(path) as place:
+        if place.exists():
+            os.close(os.open(place, os.O_RDWR | os.O_APPEND | _BINARY))
 
 
 def rewrite(path: Path, change: Change) -> None:

@@ -75,8 +75,10 @@ class ModelFinal:
     def inside(self, default: M, compiled: Callable[[], M]) -> M:
         """The model with the winners that are faster in it; `default` itself if none is.
 
-        `compiled` compiles it with the database as it is by then.
+        `compiled` compiles it with the database as it is by then; not if that has no winner.
         """
+        if not any(self.database.best(t.workload) for t in self.tasks.values()):
+            return default
         tuned = compiled()
         if not tuned.tuned:
             return default

@@ -47,7 +47,10 @@ class Found:
 def model_tasks(
     kernels: Iterable[LoweredKernel], calls: Mapping[str, int], target: Target, threads: int
 ) -> Found:
-    """The tasks in the order of their first kernels; `calls` by name, 1 where it says nothing."""
+    """The tasks in the order of their first kernels; `calls` by name, 1 where it says nothing.
+
+    What is never called, such as the other branch of an If, has no weight and is left out.
+    """
     tasks, left_out = dict[str, ModelTask](), dict[str, str]()
     for kernel in kernels:
         found = task_of(kernel, target, threads)
@@ -57,7 +60,9 @@ def model_tasks(
         key, count = found.workload.key, calls.get(kernel.name, 1)
         known = tasks.get(key, ModelTask(found, (), 0))
         tasks[key] = replace(known, names=(*known.names, kernel.name), count=known.count + count)
-    return Found(tuple(tasks.values()), left_out)
+    idle = [name for task in tasks.values() if not task.count for name in task.names]
+    left_out |= dict.fromkeys(idle, "it was not called when the model was profiled")
+    return Found(tuple(t for t in tasks.values() if t.count), left_out)
 
 
 def task_of(kernel: LoweredKernel, target: Target, threads: int) -> Task | str:

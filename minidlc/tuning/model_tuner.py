@@ -1,7 +1,7 @@
 """Tune a model's kernels together: the next trials go where they are expected to gain most.
 
     tuner = ModelTuner(tasks, variants, measurer, database=Database("tune.jsonl"))
-    tuner.search(trials=640)                        # or until=time.monotonic() + 240
+    tuner.search(each=64)                           # or until=time.monotonic() + 240
     tuner.finish()                                  # finals: winners against defaults, in turns
     tuner.results, tuner.failed, tuner.layout       # TaskResults, reasons, the layout to take
 
@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 
 from minidlc.support.errors import TuneError
@@ -32,7 +33,17 @@ from minidlc.tuning.tuner import BATCH, FINALISTS, ROUNDS, TaskRun
 MORE = 16  # trials of a later batch: each costs the search dozens of points that it looks at
 _BUILDING, _LEAST_TURN = 1.0, 0.003  # seconds of a final: to build the points, and of a turn
 _TURNS, _LEAST_ROUNDS = 2.0, 9  # seconds of all turns of a final, but at least so many rounds
+_OF_A_KERNEL = ("MDLC1351", "MDLC1352")  # nothing ran, or not the default
 SLACK = 1.1  # a layout whose sum is more than this times the least is given up
+
+
+class Ended(StrEnum):
+    """Why a search has ended, or what is not tuned; NOT while it goes on, or was interrupted."""
+
+    NOT = "it was stopped before"
+    TRIALS = "the trials went to kernels that promise more"
+    POINTS = "no layout that may win has it"
+    TIME = "there was too little time"
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,7 @@ class ModelTuner:
         self._counts = self._wanted()
         self._spent, self._new = 0.0, 0  # seconds of the search, and its trials
         self._last = dict.fromkeys(range(len(self.runs)), BATCH)
+        self.ended = Ended.NOT
 
     def _hears(self, number: int) -> Callable[[Trial], None]:
         def hear(trial: Trial) -> None:
@@ -142,28 +154,36 @@ class ModelTuner:
         alive = [v for v, s in zip(self.variants, sums, strict=True) if s <= SLACK * min(sums)]
         return [max(v.counts.get(t.key, 0) for v in alive) for t in self.tasks]
 
-    def search(self, trials: int | None = None, until: float | None = None) -> None:
-        """Try points until there are so many, or the finals would not be done `until` then."""
-        while trials is None or self.trials < trials:
+    def search(self, each: int | None = None, until: float | None = None) -> None:
+        """Try points until a kernel has `each` trials in the mean, or the finals would not be done
+        `until` then. Kernels of layouts that were given up do not count. `ended` says why.
+        """
+        while True:
+            left = math.inf if each is None else self._left(each)
             number = next_task([self._progress(i) for i in range(len(self.runs))])
-            if number is None:
+            if left < 1 or number is None:
+                self.ended = Ended.TRIALS if left < 1 else Ended.POINTS
                 break
             run = self.runs[number]
-            count = MORE if run.trials else BATCH
-            if trials is not None:
-                share = count if run.trials else max(1, trials // len(self.runs))
-                count = min(count, share, trials - self.trials)
+            share = BATCH if each is None else min(BATCH, each)
+            count = min(MORE if run.trials else share, left)
             if until is not None:
                 count = min(count, self._affordable(until - self.final_seconds(number)))
             if count < 1:
+                self.ended = Ended.TIME
                 break
-            start, before = self.clock(), len(run.trials)
+            count, start, before = int(count), self.clock(), len(run.trials)
             run.explore(before + count, self._known(number), batch=count)
             found = len(run.trials) - before
             self._spent += self.clock() - start
             self._new += found
             self._last[number] = max(1, found)
             self._counts = self._wanted()
+
+    def _left(self, each: int) -> int:
+        """Trials until the kernels of the layouts that may still win have `each` in the mean."""
+        wanted = [run for run, n in zip(self.runs, self._counts, strict=True) if n]
+        return each * len(wanted) - sum(len(run.trials) for run in wanted)
 
     def _affordable(self, until: float) -> int:
         """How many trials fit in, each as long as those so far in the mean."""
@@ -224,6 +244,8 @@ class ModelTuner:
                     continue
                 self.results.append(run.result(task.count, self._rounds(task)))
             except TuneError as e:
+                if e.code not in _OF_A_KERNEL:  # a file that cannot be written, a lost machine
+                    raise
                 self.failed[task.task.name] = e.message
             spent, planned = spent + self.clock() - start, planned + takes
         if self.failed and not self.results:

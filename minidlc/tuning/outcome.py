@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 
 from minidlc.support.timing import ratio_interval, readable
 from minidlc.tuning.result import TaskResult
@@ -24,7 +25,7 @@ from minidlc.tuning.trial import best, fates
 _WIDEST = 100  # letters of the last column
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuning:
     """The results of the tasks that the model as tuned consists of, the heaviest first.
 
@@ -35,7 +36,7 @@ class Tuning:
     `left_out` kernels with nothing to choose, or no time for it, each with the reason. `layouts`
     are seconds of the kernels of each layout of images that was compared, as they were best.
     `stopped` says that somebody, or the clock, ended it before all finals: such tasks keep their
-    default.
+    default; `interrupted` that it was somebody. `notes` say why there are fewer trials than asked.
     """
 
     model: str
@@ -54,6 +55,8 @@ class Tuning:
     stopped: bool = False
     overrides: Mapping[str, int] = field(default_factory=dict[str, int])
     undone: tuple[float, ...] = ()
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float | None:
@@ -68,12 +71,25 @@ class Tuning:
         return ratio_interval(self.seconds, self.default_seconds) if self.seconds else None
 
     def __str__(self) -> str:
-        words = f"{len(self.results)} kernels tuned" if len(self.results) != 1 else "1 kernel tuned"
-        thread = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        head = f"{self.model}: {words}, {self.trials} trials in {self.spent:.0f} s, {thread}"
-        return "\n".join([head, *self._table(), *self._notes(), *self._end_to_end()])
+        table = [self._head, *self._table(), *self._notes(), *self._end_to_end()]
+        return "\n".join(table)
+
+    def __repr__(self) -> str:
+        return f"<{self._head}>"
+
+    def _repr_html_(self) -> str:
+        """The table, as a notebook shows it."""
+        return f"<pre>{escape(str(self))}</pre>"
+
+    @property
+    def _head(self) -> str:
+        tuned, tried = _counted(len(self.results), "kernel"), _counted(self.trials, "trial")
+        threads = _counted(self.threads, "thread")
+        return f"{self.model}: {tuned} tuned, {tried} in {self.spent:.0f} s, {threads}"
 
     def _table(self) -> list[str]:
+        if not self.results:
+            return []
         rows: list[tuple[str, ...]] = [
             ("kernel", "calls", "default", "best", "ratio", "trials", "how")
         ]
@@ -103,7 +119,10 @@ class Tuning:
         if len(self.layouts) > 1:
             sums = ", ".join(f"{c} {readable(s)}" for c, s in self.layouts.items())
             lines.append(f"layouts of images, sums of best times: {sums}; taken: {self.layout}")
-        lines += [f"override {name}: {count} calls" for name, count in self.overrides.items()]
+        lines += self.notes
+        lines += [
+            f"override {name}: {_counted(count, 'call')}" for name, count in self.overrides.items()
+        ]
         return lines
 
     def _end_to_end(self) -> list[str]:
@@ -121,7 +140,14 @@ class Tuning:
             slower = statistics.median(self.undone)
             times = f"{slower / before:.3f} of it with the winners of the kernels"
             return f"whole model: {readable(before)}, {times}: undone, the default stays"
-        return f"{text}, ratio {self.ratio:.3f} (95 % {low:.3f} to {high:.3f}), in turns"
+        text += f", ratio {self.ratio:.3f} (95 % {low:.3f} to {high:.3f}), in turns"
+        if low <= 1 <= high and self.seconds != self.default_seconds:
+            text += ": no gain that can be told from noise"
+        return text
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _how(r: TaskResult, before: float) -> str:

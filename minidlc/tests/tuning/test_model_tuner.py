@@ -19,10 +19,12 @@ from minidlc.tests.tuning.fakes import (
     scattered,
 )
 from minidlc.tests.tuning.kernels import product, task_of
+from minidlc.tests.tuning.results import MACHINE, Planted
 from minidlc.tuning.database import Database
 from minidlc.tuning.model_tasks import ModelTask
-from minidlc.tuning.model_tuner import BATCH, ModelTuner, Step, Variant
+from minidlc.tuning.model_tuner import BATCH, Ended, ModelTuner, Step, Variant
 from minidlc.tuning.problem import Samples
+from minidlc.tuning.records import Record
 from minidlc.tuning.scheduler import FLOOR, SMALL, Progress, expected_gain, next_task
 from minidlc.tuning.search import RandomSearch
 from minidlc.tuning.space import Config
@@ -87,7 +89,7 @@ def test_a_task_that_is_done_or_not_called_gets_nothing() -> None:
 
 def test_the_heavy_task_gets_most_trials_and_no_task_none() -> None:
     t = tuner(FakeMeasurer(heavy))
-    t.search(trials=96)
+    t.search(each=32)
     shares = {task.key: len(run.trials) for task, run in zip(t.tasks, t.runs, strict=True)}
     assert t.trials == 96
     assert shares[HEAVY] > 48
@@ -98,7 +100,7 @@ def test_the_same_times_give_the_same_order() -> None:
     orders = []
     for _ in range(2):
         m = FakeMeasurer(heavy)
-        tuner(m, seed=5).search(trials=64)
+        tuner(m, seed=5).search(each=21)
         orders.append(m.asked)
     assert orders[0] == orders[1]
 
@@ -125,7 +127,7 @@ def test_no_time_at_all_means_no_trial() -> None:
 def test_finals_that_do_not_fit_are_left_out_and_their_defaults_stay() -> None:
     m = FakeMeasurer(heavy, takes=0.9)
     t = tuner(m)
-    t.search(trials=48)
+    t.search(each=16)
     t.finish(until=m.now + 4.2)
     checked = [r for r in t.results if r.is_checked]
     assert [r.task.workload.key for r in checked] == [HEAVY]
@@ -143,7 +145,7 @@ def test_finals_begin_where_the_search_saw_most_to_gain() -> None:
 
     m = FakeMeasurer(gains, takes=0.9)
     t = tuner(m)
-    t.search(trials=48)
+    t.search(each=16)
     t.finish(until=m.now + 4.9)
     assert [r.task.workload.key == HEAVY for r in t.results] == [False, False, True]
     assert [r.is_checked for r in t.results] == [True, False, False]
@@ -152,7 +154,7 @@ def test_finals_begin_where_the_search_saw_most_to_gain() -> None:
 def test_finals_that_take_longer_than_planned_are_fewer() -> None:
     slow = FakeMeasurer(heavy, takes=0.9)
     t = tuner(slow)
-    t.search(trials=48)
+    t.search(each=16)
     slow.takes = 3.0  # each of a few points
     t.finish(until=slow.now + 14.0)
     assert sum(r.is_checked for r in t.results) == 1
@@ -160,12 +162,12 @@ def test_finals_that_take_longer_than_planned_are_fewer() -> None:
 
 def test_a_final_of_a_slow_kernel_has_fewer_rounds() -> None:
     t = tuner(FakeMeasurer(lambda task, config: 50 * heavy(task, config)))
-    t.search(trials=48)
+    t.search(each=16)
     t.finish()
     rounds = {r.task.workload.key == HEAVY: len(r.default_seconds) for r in t.results}
     assert rounds == {True: 9, False: 9}
     quick = tuner(FakeMeasurer())
-    quick.search(trials=48)
+    quick.search(each=16)
     quick.finish()
     assert {len(r.default_seconds) for r in quick.results} == {15}
 
@@ -177,7 +179,7 @@ def test_where_there_is_no_time_for_a_final_the_last_one_counts() -> None:
     database, real = Database(), [task_of(product(m=m)) for m in (8, 24)]
     tasks = [ModelTask(task, (task.name,), 1) for task in real]
     first = tuner(FakeMeasurer(gains), tasks, database=database)
-    first.search(trials=16)
+    first.search(each=8)
     first.finish()
     again = tuner(FakeMeasurer(gains), tasks, database=database)
     again.finish(until=0.0)
@@ -188,7 +190,7 @@ def test_where_there_is_no_time_for_a_final_the_last_one_counts() -> None:
 
 def test_results_stand_with_their_calls_and_winners() -> None:
     t = tuner(FakeMeasurer(heavy))
-    t.search(trials=48)
+    t.search(each=16)
     t.finish()
     assert {r.count for r in t.results} == {2}
     assert all(r.is_better and r.gain > 0 for r in t.results)
@@ -201,7 +203,7 @@ def test_a_task_that_fails_is_named_and_the_others_go_on() -> None:
 
     m = FakeMeasurer(one_fails)
     t = _with_estimates(m)
-    t.search(trials=48)
+    t.search(each=16)
     t.finish()
     assert len(t.results) == 2
     assert list(t.failed) == [TASKS[0].task.name]
@@ -210,7 +212,7 @@ def test_a_task_that_fails_is_named_and_the_others_go_on() -> None:
 
 def test_where_every_task_fails_the_first_reason_is_said() -> None:
     t = _with_estimates(FakeMeasurer(lambda task, config: math.inf))
-    t.search(trials=24)
+    t.search(each=8)
     with pytest.raises(TuneError, match="MDLC1351") as e:
         t.finish()
     assert "3 kernels" in e.value.message
@@ -224,7 +226,7 @@ def test_other_kernels_of_the_kind_are_known_to_the_model() -> None:
         seen.append(len(known))
         return np.zeros(len(asked))
 
-    tuner(FakeMeasurer(heavy), model=counting).search(trials=48)
+    tuner(FakeMeasurer(heavy), model=counting).search(each=16)
     assert max(seen) == 3
     assert seen[0] == 1
 
@@ -232,8 +234,8 @@ def test_other_kernels_of_the_kind_are_known_to_the_model() -> None:
 def test_who_watches_hears_of_each_trial() -> None:
     steps = list[Step]()
     t = tuner(FakeMeasurer(heavy), told=steps.append)
-    t.search(trials=32)
-    assert len(steps) == 32
+    t.search(each=11)
+    assert len(steps) == 33
     assert Counter(s.task.key for s in steps).total() == t.trials
     assert all(s.best <= s.first for s in steps)
     last = {s.task.key: s for s in steps}
@@ -253,7 +255,7 @@ def test_the_layout_whose_kernels_and_copies_take_least_is_taken() -> None:
 
     for rest, wanted in ((0.0, "b"), (5e-4, "a")):
         t = tuner(FakeMeasurer(first_is_slow), variants=two_layouts(rest))
-        t.search(trials=72)
+        t.search(each=24)
         t.finish()
         assert t.layout.way == wanted
 
@@ -261,13 +263,48 @@ def test_the_layout_whose_kernels_and_copies_take_least_is_taken() -> None:
 def test_a_layout_that_is_far_behind_gets_no_trials() -> None:
     m = FakeMeasurer()
     t = tuner(m, variants=two_layouts(1.0))
-    t.search(trials=64)
+    t.search(each=21)
     assert TASKS[2].key not in {key for key, _ in m.asked}
+    assert t.trials == 2 * 21  # of the kernels that count
+
+
+def test_why_a_search_ended_is_said() -> None:
+    m = FakeMeasurer(heavy, takes=0.5)
+    t = tuner(m)
+    assert t.ended is Ended.NOT
+    t.search(each=3)
+    assert (t.ended, t.trials) == (Ended.TRIALS, 9)
+    t.search(until=m.now + 8.0)
+    assert t.ended is Ended.TIME
+    few = Planted(product(), "matmul", MACHINE, 1, "k", given={"tiled": {"rows": (4, 6, 8)}})
+    small = tuner(FakeMeasurer(), [ModelTask(few, ("k",), 1)])
+    small.search(each=10_000)
+    assert small.ended is Ended.POINTS
+    assert small.trials == small.tasks[0].task.space.size
+
+
+class Full(Database):
+    """Trials can be written, finals cannot."""
+
+    def append(self, record: Record) -> None:
+        if record.is_check:
+            raise TuneError("tune.jsonl cannot be written: the disk is full", code="MDLC1342")
+        super().append(record)
+
+
+def test_a_file_that_cannot_be_written_is_no_fault_of_a_kernel() -> None:
+    database, task = Full(), task_of(product())
+    t = tuner(FakeMeasurer(), [ModelTask(task, (task.name,), 1)], database=database)
+    t.search(each=4)
+    with pytest.raises(TuneError, match=r"MDLC1342.*the disk is full"):
+        t.finish()
+    assert len(database) == 4
+    assert not t.failed
 
 
 def test_stopping_keeps_what_is_known_and_every_default() -> None:
     t = tuner(FakeMeasurer(heavy))
-    t.search(trials=24)
+    t.search(each=8)
     t.stop()
     assert len(t.results) == 3
     assert not any(r.is_better or r.is_checked for r in t.results)

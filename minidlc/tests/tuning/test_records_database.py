@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -243,6 +243,60 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         files.append(tmp_path / "file" / "tune.jsonl", b"x")
     with pytest.raises(TuneError, match=r"MDLC1342.*no regular file"):
         files.append(tmp_path, b"x")
+
+
+def test_what_can_be_written_is_known_before(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "tune.jsonl"
+    Database(path).check_writable()
+    assert not path.exists()
+    Database(path).append(tried(1e-4))
+    before = path.read_bytes()
+    Database(path).check_writable()
+    assert path.read_bytes() == before
+    with pytest.raises(TuneError, match="MDLC1342"):
+        files.check_writable(path / "tune.jsonl")
+
+
+def test_a_file_that_is_read_only_is_known_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "tune.jsonl", os.open
+    Database(path).append(tried(1e-4))
+
+    def opened(place: Path, flags: int, mode: int = 0o777) -> int:
+        if Path(place).name == path.name and flags & os.O_RDWR:
+            raise PermissionError(13, "Permission denied")
+        return real(place, flags, mode)
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(TuneError, match="MDLC1342"):
+        Database(path).check_writable()
+
+
+@pytest.mark.parametrize("text", [b"\x08\x0a\x12 onnx", b"my notes\nof today\n", b"[1]\n", b"{}\n"])
+def test_a_file_of_something_else_is_not_touched(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(text)
+    database = Database(path)
+    changes: list[Callable[[], object]] = [
+        database.check_writable,
+        lambda: database.append(tried(1e-4)),
+        lambda: database.merge(holding(tried(1e-4))),
+        lambda: database.prune(1),
+    ]
+    for change in changes:
+        with pytest.raises(TuneError, match=r"MDLC1349.*is no file of tuning records"):
+            change()
+    assert path.read_bytes() == text
+
+
+@pytest.mark.parametrize("keep", [1, 9, 10, 11, 200, -2])
+def test_what_is_left_of_a_record_is_ours(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "tune.jsonl"
+    path.write_bytes(tried(1e-4).line.encode()[:keep])
+    database = Database(path)
+    database.append(tried(2e-4, 1))
+    assert len(Database(path)) == 1
 
 
 def test_records_of_other_versions_are_refused() -> None:
