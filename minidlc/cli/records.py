@@ -1,6 +1,7 @@
 """The command that looks after tuning records: what a file knows, joining files, cutting them down.
 
-    minidlc records tune.jsonl                      # each kernel: its best record, fates, refusals
+    minidlc records tune.jsonl                      # each kernel: what won, how fast it is, fates
+    minidlc records tune.jsonl --wide               # also its id, shapes and knobs
     minidlc records tune.jsonl --best               # only what `mc.compile(database=…)` would use
     minidlc records tune.jsonl --merge other.jsonl --prune 8
 
@@ -9,6 +10,7 @@ Treated in course chapter 06_autotune.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +24,12 @@ from minidlc.target import host
 from minidlc.tuning.database import Database, best_of, existing, why_default
 from minidlc.tuning.lookup import foreign_machine
 from minidlc.tuning.records import Record
-from minidlc.tuning.trial import fates
+from minidlc.tuning.trial import Fate, fates
 
 _SHOWN = 20  # lines that are refused
-_COLUMNS = ("record", "kernel", "shapes", "threads", "point", "time", "ratio", "trials")
+_WIDE = ("record", "kernel", "shapes", "threads", "point", "time", "ratio", "trials")
+_NARROW = ("kernel", "threads", "time", "ratio", "way", "trials")  # of `_WIDE`; a way has no knobs
+_WHOLE = ("record", "threads", "time", "ratio")  # columns that are never broken
 
 
 @app.command()
@@ -41,6 +45,9 @@ def records(
     best: Annotated[
         bool, typer.Option("--best", help="only kernels that a compilation would tune")
     ] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="also ids, shapes and knobs: for wide terminals")
+    ] = False,
 ) -> None:
     """Show what a file of tuning records knows: a row for each kernel, and the refused lines."""
     database = existing(file, "records")
@@ -48,7 +55,7 @@ def records(
         out.print(f"{database.merge(*merge)} records added", markup=False)
     if prune is not None:
         out.print(f"{database.prune(prune)} lines taken away", markup=False)
-    out.print(_table(database, best))
+    out.print(_table(database, best, _WIDE if wide else _NARROW))
     out.print(repr(database), markup=False)
     for refused in database.refused[:_SHOWN]:
         out.print(f"refused {refused}", markup=False)
@@ -56,19 +63,20 @@ def records(
         out.print(f"… and {len(database.refused) - _SHOWN} more", markup=False)
 
 
-def _table(database: Database, best_only: bool) -> Table:
+def _table(database: Database, best_only: bool, columns: Sequence[str]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold", no_wrap=name in ("record", "time", "ratio"))
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=name in _WHOLE)
     for found in database.workloads().values():
         winner = best_of(found)
         if winner is not None or not best_only:
-            table.add_row(*map(Text, _row(found, winner)))  # names may look like rich's markup
+            cells = _cells(found, winner)
+            table.add_row(*(Text(cells[name]) for name in columns))  # names may look like markup
     return table
 
 
-def _row(found: list[Record], winner: Record | None) -> tuple[str, ...]:
-    """A kernel: its best record, or what is known instead, and how its trials ended.
+def _cells(found: list[Record], winner: Record | None) -> dict[str, str]:
+    """A kernel by column: its best record, or what is known instead, and how its trials ended.
 
     The ratio is that of the re-check: times of a search are of different moments.
     """
@@ -80,9 +88,18 @@ def _row(found: list[Record], winner: Record | None) -> tuple[str, ...]:
     if other := foreign_machine(work.target, host()):
         ends += f"; {other}"
     if winner is None:
-        known, point, time, ratio = "", why_default(found), "", ""
+        known, point, way, time, ratio = "", why_default(found), _why(found), "", ""
     else:
-        known, point = winner.id, str(winner.config)
+        known, point, way = winner.id, str(winner.config), winner.config.way
         time = readable(winner.trial.cost)
         ratio = "" if winner.ratio is None else f"{winner.ratio:.2f}"
-    return known, first.op, shapes, str(work.threads), point, time, ratio, ends
+    row = known, first.op, shapes, f"{work.threads}", point, time, ratio, ends
+    return {**dict(zip(_WIDE, row, strict=True)), "way": way}
+
+
+def _why(found: list[Record]) -> str:
+    """Why the default is taken, in few words."""
+    final = next((r for r in reversed(found) if r.is_check), None)
+    if final is not None:
+        return f"default; winner lost {final.trial.by}" if final.trial.reason else "default is best"
+    return "no final yet" if any(r.trial.fate is Fate.OK for r in found) else "default; all failed"

@@ -1,22 +1,24 @@
 """The winner against the default, step by step: which lines of the two traces differ.
 
     for row in trace_rows(before.schedule.trace, after.schedule.trace):
-        row.sign, row.left, row.right               # '≠', 'knob("rows", 4, …', 'knob("rows", 6, …'
+        row.sign, row.left, row.right               # '≠', 'knob("rows", 4)', 'knob("rows", 6)'
 
-Reads two traces, writes rows for tables and pictures; runs of equal steps are counted. Treated in
-course chapter 06_autotune.
+Reads two traces, writes rows for tables and pictures. Runs of equal steps are counted; steps stand
+side by side if they do the same to the same stage, or give the same knob; what a knob could have
+been is left out. Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import zip_longest
 
 from minidlc.te.primitive import Trace
 
 _AROUND = 1  # equal steps that are shown beside a different one
+_CANDIDATES = re.compile(r", candidates=\[[^]]*]")  # of a knob
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TraceRow:
 
 def trace_rows(before: Trace, after: Trace) -> list[TraceRow]:
     """The two traces side by side, long equal parts as one row that counts them."""
-    a, b = str(before).splitlines(), str(after).splitlines()
+    a, b = (_CANDIDATES.sub("", str(trace)).splitlines() for trace in (before, after))
     rows = list[TraceRow]()
     blocks = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     for number, (what, i, k, j, m) in enumerate(blocks):
@@ -55,16 +57,16 @@ def _equal(steps: list[str], lead: int, trail: int) -> Iterator[TraceRow]:
 
 
 def _unequal(left: list[str], right: list[str]) -> Iterator[TraceRow]:
-    for a, b in zip_longest(left, right, fillvalue=""):
-        if _head(a) == _head(b):
-            yield TraceRow("≠", a, b)
+    """Steps of one head in pairs, in order; then what only one side has, all of it together."""
+    heads = [[_head(step) for step in steps] for steps in (left, right)]
+    for what, i, k, j, m in SequenceMatcher(None, *heads, autojunk=False).get_opcodes():
+        if what == "equal":
+            yield from (TraceRow("≠", a, b) for a, b in zip(left[i:k], right[j:m], strict=True))
             continue
-        if a:
-            yield TraceRow("−", a, "")
-        if b:
-            yield TraceRow("+", "", b)
+        yield from (TraceRow("−", a, "") for a in left[i:k])
+        yield from (TraceRow("+", "", b) for b in right[j:m])
 
 
 def _head(step: str) -> str:
-    """What a step does and to which stage: 'split("C"'."""
+    """What a step does and to which stage, or which knob it gives: 'split("C"', 'knob("rows"'."""
     return step.partition(",")[0]

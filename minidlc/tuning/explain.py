@@ -13,7 +13,6 @@ writes text. Treated in course chapter 06_autotune.
 from __future__ import annotations
 
 import math
-import re
 import statistics
 import textwrap
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from minidlc.tuning.result import TaskResult
 from minidlc.tuning.summary import (
     Summary,
     believed,
+    counted,
     failures,
     improvements,
     learning,
@@ -41,7 +41,6 @@ from minidlc.tuning.trial import Fate, best, fates, why_none
 WIDTH = 100
 _LABEL = 10  # columns of the words at the left
 _WAYS, _STEPS = 6, 12  # lines of a list
-_CANDIDATES = re.compile(r", candidates=\[[^]]*]")  # of a knob: "tried" has them
 _BULLETS = ("- ", "≠ ", "− ", "+ ")
 
 Section = tuple[str, list[str]]
@@ -60,7 +59,7 @@ def explain(results: Results) -> str:
 
 def _story(result: TaskResult) -> str:
     task = result.task
-    threads = f"{task.threads} thread{'s' * (task.threads != 1)}"
+    threads = counted(task.threads, "thread")
     lines = [f"{cut(task.name, 60)}: {task.kind}, {threads} on {task.target}"]
     for label, texts in sections(result):
         for number, text in enumerate(texts):
@@ -103,7 +102,7 @@ def outcome(result: TaskResult) -> str:
         return f"{fastest}it was not measured again beside the default"
     before, after = map(statistics.median, (result.default_seconds, result.best_seconds))
     if not result.is_better:
-        lost = f"; what won alone lost {result.lost}" if result.lost else ""
+        lost = f"; what won alone is out, {result.lost}" if result.lost else ""
         return f"the default {result.best} stays: {readable(before)}{lost}"
     low, high = result.interval
     sure = "" if high <= 1 else "; the interval reaches over 1, so they may be equal"
@@ -114,15 +113,15 @@ def outcome(result: TaskResult) -> str:
 
 
 def _tried(result: TaskResult, s: Summary) -> Iterator[str]:
-    about = "" if s.exact else "about "
     ways = tried_ways(result.task.space, result.trials)
     share = percent(s.tried / s.points) if s.points else "all"
-    yield f"{s.tried:,} of {about}{s.points:,} points ({share}), ways: {len(ways)}"
+    yield f"{s.tried:,} of {s.about}{counted(s.points, 'point')} ({share}), ways: {len(ways)}"
     for way, count, least in ways[:_WAYS]:
         knobs = result.task.space.ways[way]
         axes = ", ".join(f"{knob} {len(values)}" for knob, values in knobs.items())
         end = f", best {readable(least)}" if math.isfinite(least) else ""
-        yield f"- {way} ({f'candidates: {axes}' if axes else 'no knobs'}): {count} tried{end}"
+        choice = f"{counted(s.by_way[way], 'point')}; candidates: {axes}" if axes else "no knobs"
+        yield f"- {way} ({s.about if axes else ''}{choice}): {count} tried{end}"
     if len(ways) > _WAYS:
         yield f"- and {len(ways) - _WAYS} more"
 
@@ -141,7 +140,7 @@ def _model(result: TaskResult, s: Summary) -> str:
     if not known:
         return "no model was asked, or no trial that it had spoken of ran"
     if s.correlation is None:
-        return f"{known} predictions: too few to compare"
+        return f"{counted(known, 'prediction')}: too few to compare"
     worth = "orders them well" if s.correlation >= 0.7 else "is a rough guide"
     worth = worth if s.correlation >= 0.3 else "is little better than chance"
     late = "" if s.late is None else f", {s.late:.2f} in the newer half"
@@ -167,22 +166,25 @@ def _changed(result: TaskResult) -> Iterator[str]:
         return
     rows = trace_rows(before.schedule.trace, after.schedule.trace)
     rows = [r for r in rows if r.sign in ("≠", "−", "+")]
-    yield f"{len(rows)} steps of the schedule differ from the default's" + ":" * bool(rows)
+    differ = "step of the schedule differs" if len(rows) == 1 else "steps of the schedule differ"
+    yield f"{len(rows)} {differ} from the default's" + ":" * bool(rows)
     for row in rows[:_STEPS]:
-        sides = (_CANDIDATES.sub("", text) for text in (row.left, row.right) if text)
-        yield f"{row.sign} {' → '.join(sides)}"
+        yield f"{row.sign} {' → '.join(text for text in (row.left, row.right) if text)}"
     if len(rows) > _STEPS:
         yield f"… and {len(rows) - _STEPS} more"
     yield from _terms(result, before.loops, after.loops)
 
 
 def _terms(result: TaskResult, before: LoopFunction, after: LoopFunction) -> Iterator[str]:
-    """The terms of the analytic model that changed most."""
+    """The terms of the analytic model that changed most; whether it has the winner faster at all.
+
+    The model knows neither the whole machine nor this kernel's times: where it disagrees, the times
+    are right, and its terms are no reason.
+    """
     target, threads = result.task.target, result.task.threads
-    a, b = (
-        {row.term: row.cycles for row in cycles_of(fn, target, threads).rows}
-        for fn in (before, after)
-    )
+    stories = [cycles_of(fn, target, threads) for fn in (before, after)]
+    a, b = ({row.term: row.cycles for row in story.rows} for story in stories)
+    old, new = (story.cycles for story in stories)
     change = {term: b.get(term, 0.0) - a.get(term, 0.0) for term in {**a, **b}}
     total = max(sum(a.values()), 1e-9)
     order = sorted(change, key=lambda term: -abs(change[term]))
@@ -190,16 +192,26 @@ def _terms(result: TaskResult, before: LoopFunction, after: LoopFunction) -> Ite
     if not large:
         yield "why: not by a term of the analytic model, all of them stay as they are"
         return
-    parts = (f"{t} {a.get(t, 0.0):.3g} → {b.get(t, 0.0):.3g}" for t in large[:4])
-    yield f"why, as the analytic model has it, in cycles of a call: {', '.join(parts)}"
+    parts = [f"{t} {_cycles(a.get(t, 0.0))} → {_cycles(b.get(t, 0.0))}" for t in large[:4]]
+    terms = f"{_cycles(old)} → {_cycles(new)} cycles of a call: {', '.join(parts)}"
+    if new < old:
+        yield f"why, as the analytic model has it: {terms}"
+    else:
+        yield f"why: unknown, the analytic model disagrees with the times: it has {terms}"
+
+
+def _cycles(count: float) -> str:
+    """'1,720', '3.4'."""
+    return f"{count:,.0f}" if count >= 10 else f"{count:.2g}"
 
 
 def _best(s: Summary) -> Iterator[str]:
     if s.exact and s.tried >= s.points:
         yield "every point was tried: nothing in this space is faster, up to the noise of the times"
         return
-    left = s.points - s.tried
-    yield f"not proved: {left:,} points were not tried"
+    left = max(s.points - s.tried, 1)  # of an estimate
+    were = "was" if left == 1 else "were"
+    yield f"not proved: {s.about}{counted(left, 'point')} {were} not tried"
     if s.gap is None:
         return
     if s.spread is not None and s.gap <= s.spread:

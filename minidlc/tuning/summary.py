@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -35,7 +36,8 @@ _SAMPLES = 1000  # points drawn of a larger one
 class Summary:
     """Figures of one task.
 
-    `points` is the number of allowed points, an estimate unless `exact`; `gains` the numbers of
+    `points` is the number of allowed points, an estimate unless `exact`, `by_way` the same of each
+    way (tuning/space.py says which are allowed); `gains` the numbers of
     the trials (from 1) that became the best, `since` the trials after the last of them.
     `correlation` is of what the model believed with what was measured (None: no model, or too
     few), `late` the same of the newer half. `gap` estimates how much less the least time may be.
@@ -44,6 +46,7 @@ class Summary:
 
     points: int
     exact: bool
+    by_way: Mapping[str, int]
     tried: int
     gains: tuple[int, ...]
     since: int
@@ -56,13 +59,14 @@ class Summary:
     def of(result: TaskResult) -> Summary:
         """The figures of a result."""
         trials = result.trials
-        points, exact = allowed_points(result.task.space)
+        by_way, exact = allowed_points(result.task.space)
         gains = improvements(trials)
         half = len(trials) // 2
         winner = best(t for t in trials if t.config == result.best)
         return Summary(
-            points=points,
+            points=sum(by_way.values()),
             exact=exact,
+            by_way=by_way,
             tried=len({t.config for t in trials}),
             gains=gains,
             since=len(trials) - (gains[-1] if gains else 0),
@@ -72,21 +76,28 @@ class Summary:
             spread=noise(winner.seconds) if winner else None,
         )
 
+    @property
+    def about(self) -> str:
+        """What stands before a number of points: 'about ' if it is an estimate."""
+        return "" if self.exact else "about "
 
-def allowed_points(space: Space) -> tuple[int, bool]:
-    """How many points are allowed, and True if they were counted; else a share of a sample.
+
+def allowed_points(space: Space) -> tuple[dict[str, int], bool]:
+    """How many points of each way are allowed, and True if they were counted; else shares of a
+    sample.
 
     The sample is of every way in turn, from a fixed seed: the same space gives the same number.
     """
     if space.size <= _LISTED:
-        return sum(1 for _ in space), True
-    rng, total = Random(0), 0.0
+        counts = Counter(config.way for config in space)
+        return {way: counts[way] for way in space.ways}, True
+    rng, found = Random(0), dict[str, int]()
     draws = max(1, _SAMPLES // len(space.ways))
     for way, knobs in space.ways.items():
         drawn = [Config.of(way, {n: rng.choice(v) for n, v in knobs.items()}) for _ in range(draws)]
         share = sum(map(space.allowed, drawn)) / draws
-        total += share * math.prod(map(len, knobs.values()))
-    return round(total), False
+        found[way] = round(share * math.prod(map(len, knobs.values())))
+    return found, False
 
 
 def improvements(trials: Sequence[Trial]) -> tuple[int, ...]:
@@ -213,6 +224,11 @@ def failures(trials: Sequence[Trial]) -> list[Failure]:
         if which:
             found.append(Failure(fate, len(which), *which[0]))
     return found
+
+
+def counted(number: int, noun: str) -> str:
+    """'1 trial', '1,152 points'."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def percent(share: float) -> str:

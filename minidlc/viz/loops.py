@@ -178,7 +178,7 @@ def _text(row: TextRow, width: float) -> list[Item]:
     pieces = textwrap.wrap(row.text, room, subsequent_indent="    ")
     shown = pieces[:2]
     if len(pieces) > 2:
-        shown[1] = shorten(shown[1] + "…" * 9, room * letter, _SMALL, mono=True)
+        shown[1] = shorten(f"{pieces[1]} {pieces[2].lstrip()}", room * letter, _SMALL, mono=True)
     role = "muted" if row.faint else "text"
     return [
         Group((Label(line, x, 21 + 20 * n, _SMALL, role=role, mono=True),), row.text)
@@ -196,5 +196,6 @@ def _legend(functions: Sequence[tuple[str, LoopFunction]], target: Target) -> li
         text = Label(_MEANING[kind], x + 34, 16, 15, role="text")
         items.append(text)
         x += 34 + text.width + 26
-    sizes = f"right: bytes that one run of a loop touches; L1 {bytes_text(target.l1)}"
-    return [*items, Label(f"{sizes}, L2 {bytes_text(target.l2)}", x, 16, 15, role="muted")]
+    caches = f"L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB"
+    words = f"right: bytes that one run of a loop touches; {caches}"
+    return [*items, Label(words, x, 16, 15, role="muted")]

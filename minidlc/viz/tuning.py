@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from minidlc.support.errors import CompileError
 from minidlc.tuning.gather import Results, results_of
+from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.result import TaskResult
 from minidlc.viz.drawing import Drawing
 from minidlc.viz.picture import Picture
@@ -40,7 +41,8 @@ def tuning(results: Results, theme: ThemeName | None = None) -> Picture:
     def opened() -> list[tuple[str, Picture]]:
         return [(key(n), _of_task(r, theme)) for n, r in enumerate(by_time(found)[:LISTED])]
 
-    return Picture(tasks_picture(found), theme, opened)
+    whole = results if isinstance(results, Tuning) else None
+    return Picture(tasks_picture(found, whole), theme, opened)
 
 
 def _of_task(result: TaskResult, theme: ThemeName | None) -> Picture:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from minidlc.tuning.differences import TraceRow, trace_rows
 from minidlc.tuning.result import TaskResult
+from minidlc.tuning.summary import counted
 from minidlc.viz.drawing import SLIDE, Drawing, Item, Label, Line, Rect, shorten
 from minidlc.viz.graph import MARGIN
 from minidlc.viz.loops import loops
@@ -31,13 +32,15 @@ def nests_picture(result: TaskResult) -> Drawing:
     before = task.lower(task.default)
     if not result.is_better:
         title = f"{name}: the default is the best known"
+        if result.lost:
+            title = f"{name}: the default stays, what won alone lost in the model"
         pair = [(f"default, {task.default}", before.loops)]
         return loops(pair, title=title, target=task.target).drawing
     after = task.lower(result.best)
     pair = [(f"default, {task.default}", before.loops), (f"winner, {result.best}", after.loops)]
     rows = trace_rows(before.schedule.trace, after.schedule.trace)
     changed = sum(row.sign in _ROLES for row in rows)
-    steps = f"{changed} step{'s' * (changed != 1)} of the schedule differ{'s' * (changed == 1)}"
+    steps = f"{counted(changed, 'step')} of the schedule differ{'s' * (changed == 1)}"
     title = f"{name}: default and winner, {steps}"
     nest = loops(pair, title=title, target=task.target).drawing
     items = [*nest.items, *_traces(rows, nest.height + 10)]

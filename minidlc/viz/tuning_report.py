@@ -26,14 +26,14 @@ from minidlc.tuning.explain import cut, outcome, sections
 from minidlc.tuning.gather import Results, results_of
 from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.result import TaskResult
-from minidlc.tuning.summary import improvements, percent
+from minidlc.tuning.summary import believed, counted, improvements, percent, ranks
 from minidlc.tuning.trial import Fate, Trial, fates
 from minidlc.viz.drawing import Drawing
 from minidlc.viz.page import Page, page
 from minidlc.viz.svg import SANS, inline_svg
 from minidlc.viz.tuning import details
 from minidlc.viz.tuning_progress import SHOWN, headline, progress
-from minidlc.viz.tuning_tasks import Row, by_time, tasks_picture
+from minidlc.viz.tuning_tasks import Row, by_time, layout_words, tasks_picture, whole_model
 from minidlc.viz.tuning_tasks import headline as model_headline
 
 MOST_ROWS = 200  # of a table of trials; the fastest, the failures of each kind and gains stay
@@ -44,6 +44,12 @@ _REASON = 300  # letters
 _SAME = (
     "The same seed on the same times gives the same trials; times are those of this machine, and "
     "vary from run to run. Default and best of a kernel were measured again in turns."
+)
+
+_PLACE = (
+    "The model's place: where the model, as it was when it was asked, put a trial among the "
+    "{count} that ran and of which it had spoken; 1 is the fastest. It learns in between, so "
+    "places of early trials are those of a model that knew less."
 )
 
 Cell = tuple[str, float | None]  # its text, and what it is sorted by if that is a number
@@ -86,9 +92,11 @@ def report(
     given = dict[str, str]() if environment is None else environment
     expect("write_report", "environment", given, Mapping, hint='{"date": "2026-05-04"}')
     single = len(found) == 1
+    whole = results if isinstance(results, Tuning) else None
     title = headline(found[0]) if single else model_headline([Row.of(r) for r in found])
-    parts = _whole(results) if isinstance(results, Tuning) else list[str]()
-    parts += [] if single else [_figure(tasks_picture(found)), _tasks(found)]
+    title = whole_model(whole) if whole and whole.seconds else title
+    parts = _whole(whole) if whole else list[str]()
+    parts += [] if single else [_figure(tasks_picture(found, whole)), _tasks(found)]
     parts += [_task(n, r, len(found)) for n, r in enumerate(found)]
     parts.append(_environment(found, given, command, database))
     data = [_data(r) for r in found]
@@ -96,14 +104,15 @@ def report(
 
 
 def _whole(tuning: Tuning) -> list[str]:
-    """The model before and after, and the table of the terminal with all that was left out."""
-    parts = [f"<p>{escape(cut(tuning.model, 100))}: no run of the whole model was timed.</p>"]
-    if tuning.interval:
-        before, after = map(statistics.median, (tuning.default_seconds, tuning.seconds))
-        low, high = tuning.interval
-        words = f"{cut(tuning.model, 100)}: a run takes {readable(after)}, {tuning.ratio:.3f} of "
-        words += f"{readable(before)} before (95 % interval {low:.3f} to {high:.3f})"
-        parts = [f"<p><b>{escape(words)}</b></p>"]
+    """What the title does not say, and the table of the terminal with all that was left out."""
+    words = layout_words(tuning)
+    if not tuning.seconds:
+        words = [f"{cut(tuning.model, 100)}: no run of the whole model was timed"]
+    elsewhere = tuning.trials - sum(len(r.trials) for r in tuning.results)
+    if elsewhere > 0:
+        of = "were of kernels that the model has in other layouts of images, or that failed"
+        words.append(f"{counted(tuning.trials, 'trial')} in all, {elsewhere:,} of them {of}")
+    parts = [f"<p>{escape(text)}.</p>" for text in words]
     table = f"<pre>{escape(str(tuning))}</pre>"
     return [*parts, f"<details><summary>What was and was not tuned</summary>{table}</details>"]
 
@@ -144,14 +153,25 @@ def _tasks(results: Sequence[TaskResult]) -> str:
                 _seconds(row.before),
                 _seconds(row.after),
                 (f"{ratio:.3f}" if ratio == ratio else "", ratio),
-                (escape(cut(f"{result.best}", 120)), None),
+                (escape(_winner(result)), None),
             ]
         )
     heads = ("kernel", "calls", "trials", "default", "best", "ratio", "winner")
     better = sum(r.is_better for r in results)
-    note = f"{better} of {len(results)} kernels got faster, the others keep the compiler's choice. "
-    note += "Times are those of all calls of a kernel in one run of the model."
+    note = f"{better} of {counted(len(results), 'kernel')} got faster, the others keep the "
+    note += "compiler's choice. "
+    if lost := sum(bool(r.lost) for r in results):
+        note += f"{lost} had a winner that was faster alone and lost inside the model. "
+    note += "Times are those of all calls of a kernel in one run of the model; the default is the "
+    note += "compiler's own schedule of that kernel."
     return f"<h2>Kernels</h2><p>{note}</p>{_table(heads, rows)}"
+
+
+def _winner(result: TaskResult) -> str:
+    """The point that is taken, and of a default why."""
+    if result.lost:
+        return f"the default stays; {cut(result.lost, 160)}"
+    return cut(f"{result.best}", 120) if result.is_better else "the default stays"
 
 
 def _task(number: int, result: TaskResult, of: int) -> str:
@@ -178,29 +198,36 @@ def _task(number: int, result: TaskResult, of: int) -> str:
 def _trials(result: TaskResult, most: int) -> str:
     """Every trial with its fate and reason; of very many, those that matter, and counts."""
     shown = chosen(result.trials, most)
+    known = believed(result.trials)
+    order = ranks([t.predicted or 0.0 for t in known])
+    places = {id(t): float(place) for t, place in zip(known, order, strict=True)}
     rows, first = list[list[Cell]](), dict[str, int]()
     for number, trial in shown:
         reason = cut(trial.reason, _REASON)
         earlier = first.setdefault(reason, number)
         text = f"as trial {earlier}" if reason and earlier != number else reason
-        guess = trial.predicted
+        place = places.get(id(trial))
         rows.append(
             [
                 (f"{number}", number),
                 (escape(cut(f"{trial.config}", 200)), None),
                 (f'<b class="{trial.fate.name.lower()}">{trial.fate}</b>', None),
                 _seconds(trial.cost),
-                ("", math.inf) if guess is None else (f"{guess:.4g}", guess),
+                ("", None) if place is None else (f"{place:g}", place),
                 (escape(trial.by), None),
                 (escape(text), None),
             ]
         )
-    heads = ("trial", "point", "fate", "one run", "believed", "proposed by", "reason")
+    heads = ("trial", "point", "fate", "one run", "model's place", "proposed by", "reason")
     counts = ", ".join(f"{n} {fate}" for fate, n in fates(result.trials).items())
-    words = f"All {len(result.trials)} trials: {counts}" if result.trials else "No trials"
+    count = counted(len(result.trials), "trial")
+    words = (
+        f"{'All ' * (len(result.trials) > 1)}{count}: {counts}" if result.trials else "No trials"
+    )
     if len(shown) < len(result.trials):
         words += f"; {len(shown)} are listed: gains, failures, the fastest"
-    return f"<details><summary>{words}</summary>{_table(heads, rows)}</details>"
+    note = f"<p>{_PLACE.format(count=len(known))}</p>" if known else ""
+    return f"<details><summary>{words}</summary>{note}{_table(heads, rows)}</details>"
 
 
 def chosen(trials: Sequence[Trial], most: int = MOST_ROWS) -> list[tuple[int, Trial]]:
@@ -243,7 +270,10 @@ def _environment(
     """Where it was measured, and how to do it again."""
     rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in _facts(results, given))
     file = "…" if database is None or database.path is None else f'"{database.path.name}"'
-    again = f"<p>Without measuring: <code>mc.compile(model, database={escape(file)})</code></p>"
+    threads = dict.fromkeys(r.task.threads for r in results)
+    calls = (f"mc.compile(model, threads={n}, database={file})" for n in threads)
+    codes = " or ".join(f"<code>{escape(call)}</code>" for call in calls)
+    again = f"<p>Without measuring: {codes}</p>"
     if command:
         again = f"<pre>{escape(command)}</pre>{again}"
     if database is not None:

@@ -15,7 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from minidlc.support.timing import readable
 from minidlc.tuning.result import TaskResult
-from minidlc.tuning.summary import Summary, ValueSeen, axes, percent, shares, tried_ways
+from minidlc.tuning.summary import (
+    Summary,
+    ValueSeen,
+    axes,
+    counted,
+    percent,
+    shares,
+    tried_ways,
+)
 from minidlc.viz.drawing import SLIDE, Drawing, Group, Item, Label, Line, Rect, shorten
 from minidlc.viz.graph import MARGIN, page_title
 from minidlc.viz.plot import TEXT
@@ -32,7 +40,8 @@ _OTHERS = (("way", "the choice of the way"), ("rest", "several together and nois
 
 def space_picture(result: TaskResult) -> Drawing:
     """The space of a task: 1920 wide, as high as it needs."""
-    title = headline(result)
+    summary = Summary.of(result)
+    title = headline(result, summary)
     importance = shares(result.trials)
     items: list[Item] = [page_title(title, SLIDE)]
     note = "★ the winner's value, d the default's; bar: median of the trials with it, short is fast"
@@ -50,21 +59,21 @@ def space_picture(result: TaskResult) -> Drawing:
     bars = MARGIN + _NAMES + max(6, min(columns, _CELLS)) * _CELL + 40
     for row in rows:
         if row[0] in opened:
-            items += _way(result, row, (y, bars), importance)
+            words = _line(result, summary, row, bars - MARGIN - 24)
+            items += _way(result, row, (y, bars), importance, words)
             y += 44 + _ROW * len(_open(result, row[0]))
-    lines = _rest(result, [r for r in rows if r[0] not in opened])
+    lines = _rest(result, summary, [r for r in rows if r[0] not in opened])
     for n, line in enumerate(lines):
         items.append(Label(line, MARGIN, y + 20 + 34 * n, 18, role="text"))
     return Drawing(SLIDE, y + 34 * len(lines) + 24, title, tuple(items))
 
 
-def headline(result: TaskResult) -> str:
+def headline(result: TaskResult, summary: Summary) -> str:
     """'k0_matmul: 1,152 points in 3 ways, 64 tried (5.6 %)'."""
-    summary, ways = Summary.of(result), len(result.task.space.ways)
-    about = "" if summary.exact else "about "
-    points = f"{about}{summary.points:,} point{'s' * (summary.points != 1)}"
+    ways = counted(len(result.task.space.ways), "way")
+    points = f"{summary.about}{counted(summary.points, 'point')}"
     share = f" ({percent(summary.tried / summary.points)})" if summary.points else ""
-    title = f"{short(result.task.name)}: {points} in {ways} way{'s' * (ways != 1)}"
+    title = f"{short(result.task.name)}: {points} in {ways}"
     return f"{title}, {summary.tried:,} tried{share}"
 
 
@@ -84,9 +93,11 @@ def _opened(result: TaskResult, rows: Sequence[tuple[str, int, float]]) -> list[
     return found
 
 
-def _rest(result: TaskResult, rows: Sequence[tuple[str, int, float]]) -> list[str]:
+def _rest(
+    result: TaskResult, summary: Summary, rows: Sequence[tuple[str, int, float]]
+) -> list[str]:
     """A line for each other way; of very many, their names."""
-    lines = [_line(result, row, 1700) for row in rows[:_LISTED]]
+    lines = [_line(result, summary, row, 1700) for row in rows[:_LISTED]]
     if len(rows) > _LISTED:
         more = ", ".join(short(name, 30) for name, _, _ in rows[_LISTED:])
         text = f"and {len(rows) - _LISTED} more: {more}"
@@ -94,12 +105,12 @@ def _rest(result: TaskResult, rows: Sequence[tuple[str, int, float]]) -> list[st
     return lines
 
 
-def _line(result: TaskResult, row: tuple[str, int, float], room: float) -> str:
-    """'gemm: 3 knobs, 48 tried, best 412 µs', and what the way is to the result."""
+def _line(result: TaskResult, summary: Summary, row: tuple[str, int, float], room: float) -> str:
+    """'gemm: 3 knobs, 96 points, 48 tried, best 412 µs', and what the way is to the result."""
     way, count, least = row
     knobs = result.task.space.ways[way]
-    size = math.prod(map(len, knobs.values()))
-    words = f"{len(knobs)} knob{'s' * (len(knobs) != 1)}, {size:,} point{'s' * (size != 1)}"
+    points = f"{summary.about}{counted(summary.by_way[way], 'point')}"
+    words = f"{counted(len(knobs), 'knob')}, {points}"
     words = words if knobs else "no knobs"
     fixed = [f"{name} {values[0]}" for name, values in knobs.items() if len(values) == 1]
     alone = f"; fixed: {', '.join(fixed)}" if fixed else ""
@@ -117,10 +128,10 @@ def _way(
     row: tuple[str, int, float],
     at: tuple[float, float],
     importance: Mapping[str, float],
+    line: str,
 ) -> Iterator[Item]:
     """A way with a row for each of its knobs; `at` is its top, and the left of the bars."""
     way, (top, bars) = row[0], at
-    line = _line(result, row, bars - MARGIN - 24)
     yield Label(line, MARGIN, top + 22, 18, role="text", bold=True)
     if any(f"{way}.{knob}" in importance for knob in _open(result, way)):
         yield Label("share of the spread", bars, top + 22, TEXT, role="muted")

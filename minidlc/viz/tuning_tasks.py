@@ -3,7 +3,9 @@
     tasks_picture(results)                          # Drawing: a row for each task
 
 The left bar is a task's share of the trials, the right ones its time before and after, the
-interval says how sure the ratio is. Reads TaskResults. Treated in course chapter 06_autotune.
+interval says how sure the ratio is. A kernel's "default" is the compiler's schedule in the layout
+of images that was taken; the layout's own gain is in the run of the whole model, which a Tuning
+has. Reads TaskResults and Tunings. Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from minidlc.support.timing import readable
+from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.result import TaskResult
+from minidlc.tuning.summary import counted
 from minidlc.viz.drawing import SLIDE, Drawing, Group, Item, Label, Line, Rect, shorten
 from minidlc.viz.graph import MARGIN, page_title
 from minidlc.viz.plot import TEXT
+from minidlc.viz.tuning_progress import short
 
 LISTED = 40  # tasks with a row of their own
 _ROW = 44
@@ -40,14 +45,20 @@ class Row:
         return Row(result, before, after)
 
 
-def tasks_picture(results: Sequence[TaskResult]) -> Drawing:
-    """A row for each task, the one that takes the most time first."""
+def tasks_picture(results: Sequence[TaskResult], tuning: Tuning | None = None) -> Drawing:
+    """A row for each task, the one that takes the most time first; `tuning` is of their model."""
     rows = [Row.of(r) for r in by_time(results)]
     title = headline(rows)
-    items: list[Item] = [page_title(title, SLIDE)]
+    items: list[Item] = []
+    if tuning is not None and tuning.seconds:
+        words = [f"kernels alone: {title}", *layout_words(tuning)]
+        line = shorten(". ".join(words), SLIDE - 2 * MARGIN, TEXT)
+        items.append(Label(line, MARGIN, 74, TEXT, role="text"))
+        title = whole_model(tuning)
+    items.append(page_title(title, SLIDE))
     heads = ((MARGIN, "kernel"), (_TRIALS, "trials"), (_TIME, "time in a run: default, best"))
     for x, word in (*heads, (_RATIO, "ratio, 95 % interval")):
-        items.append(Label(word, x, 96, TEXT, role="muted"))
+        items.append(Label(word, x, 98, TEXT, role="muted"))
     most = max((len(r.result.trials) for r in rows), default=0) or 1
     longest = max((max(r.before, r.after) for r in rows), default=0.0) or 1.0
     y = 112.0
@@ -57,7 +68,8 @@ def tasks_picture(results: Sequence[TaskResult]) -> Drawing:
         y += _ROW
     if rest := rows[LISTED:]:
         before, after = (sum(getattr(r, name) for r in rest) for name in ("before", "after"))
-        words = f"and {len(rest)} more kernels: {readable(before)} → {readable(after)}"
+        more = "1 more kernel" if len(rest) == 1 else f"{len(rest)} more kernels"
+        words = f"and {more}: {readable(before)} → {readable(after)}"
         items.append(Label(words, MARGIN, y + 28, TEXT, role="muted"))
         y += _ROW
     return Drawing(SLIDE, y + 24, title, tuple(items))
@@ -74,14 +86,44 @@ def key(number: int) -> str:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """'12 kernels: 640 trials, 8.1 ms → 7.2 ms in a run, 0.89 of the default'."""
+    """'12 kernels: 640 trials, 8.1 ms → 7.2 ms in a run, 0.89 of their defaults'."""
     trials = sum(len(r.result.trials) for r in rows)
     before, after = sum(r.before for r in rows), sum(r.after for r in rows)
-    start = f"{len(rows)} kernels: {trials:,} trials"
+    start = f"{counted(len(rows), 'kernel')}: {counted(trials, 'trial')}"
     if not before:
         return f"{start}, none measured again"
-    ratio = f"{after / before:.2f} of the default"
+    ratio = f"{after / before:.2f} of their defaults"
     return f"{start}, {readable(before)} → {readable(after)} in a run, {ratio}"
+
+
+def whole_model(tuning: Tuning) -> str:
+    """'net: a run 40.8 µs → 25.6 µs, 0.626 of the compiler's own choice (95 %: 0.520 to 0.720)'.
+
+    Of a model that has runs; one that was undone says so.
+    """
+    name = short(" ".join(tuning.model.split()), 40)
+    before, after = map(statistics.median, (tuning.default_seconds, tuning.seconds))
+    if tuning.undone:
+        share = statistics.median(tuning.undone) / before
+        words = f"with the winners of the kernels it took {share:.3f} of that: undone"
+        return f"{name}: a run stays at {readable(before)}; {words}"
+    low, high = tuning.interval or (1.0, 1.0)
+    share = f"{tuning.ratio:.3f} of the compiler's own choice (95 %: {low:.3f} to {high:.3f})"
+    return f"{name}: a run {readable(before)} → {readable(after)}, {share}"
+
+
+def layout_words(tuning: Tuning) -> list[str]:
+    """A sentence if another layout of images than the compiler's was taken, else none.
+
+    The first of `layouts` is the compiler's own.
+    """
+    usual = next(iter(tuning.layouts), tuning.layout)
+    if tuning.layout == usual:
+        return []
+    return [
+        f"A part of the whole model's gain is its layout of images, {tuning.layout} in place of "
+        f"{usual}: the defaults of its kernels are those in that layout"
+    ]
 
 
 def _row(row: Row, y: float, most: int, longest: float) -> Iterator[Item]:
@@ -101,7 +143,8 @@ def _row(row: Row, y: float, most: int, longest: float) -> Iterator[Item]:
         yield Rect(_TIME, y + top, wide, 16, role, f"{role}.edge", 1, 2)
         yield Label(readable(seconds), _TIME + wide + 8, y + top + 14, 14, role="text")
     if not result.is_better:
-        yield Label("the default stays", _RATIO, y + 26, TEXT, role="muted")
+        words = "lost in the model: default" if result.lost else "the default stays"
+        yield Label(words, _RATIO, y + 26, TEXT, role="muted")
         return
     low, high = result.interval
     yield Label(f"{result.ratio:.2f}", _RATIO, y + 26, TEXT, role="text", bold=True)

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.ch06
 TASK, OTHER = task_of(product()), task_of(product(m=8))
 
 
-def run(*args: object, command: str = "records") -> str:
+def run(*args: object, command: str = "records", width: int = 200) -> str:
     """What the command prints; it raises what it raises."""
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, [command, *map(str, args)])
+    done = CliRunner(env={"COLUMNS": f"{width}"}).invoke(app, [command, *map(str, args)])
     if done.exception is not None:
         raise done.exception
     return done.stdout
@@ -51,7 +51,7 @@ def test_a_row_for_each_kernel_and_the_reasons_of_refusals(tmp_path: Path) -> No
     path = file(tmp_path / "tune.jsonl", [*found, replace(found[0], kit="0.0.9")])
     with path.open("ab") as more:
         more.write(b"{")
-    text = run(path)
+    text = run(path, "--wide")
     rows = text.splitlines()
     assert rows[1].startswith(f"{found[4].id} ")
     assert "150 µs  0.75   3 ok, 1 timeout" in rows[1]
@@ -63,8 +63,33 @@ def test_a_row_for_each_kernel_and_the_reasons_of_refusals(tmp_path: Path) -> No
     assert "refused tune.jsonl:8: the last line is cut off [MDLC1343]" in text
 
 
+def test_a_row_is_one_line_of_a_narrow_terminal(tmp_path: Path) -> None:
+    found = records()
+    text = run(file(tmp_path / "tune.jsonl", found), width=80)
+    head, first, second, *_ = text.splitlines()
+    assert head.split() == ["kernel", "threads", "time", "ratio", "way", "trials"]
+    way = found[4].config.way
+    cells = [found[4].op, "1", "150 µs", "0.75", way, "3 ok, 1 timeout"]
+    assert first.split() == " ".join(cells).split()
+    assert "default; all failed" in second
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_why_the_default_stays_is_said_in_few_words(tmp_path: Path) -> None:
+    pair = {"default": TASK.default, "default_seconds": (2e-4,)}
+    lost = Trial(TASK.default, Fate.OK, (2e-4,), "1.04 of the default", by="in the model")
+    searched = Record.of(TASK, Trial(TASK.default, Fate.OK, (2e-4,)))
+    for last, words in (
+        (searched, "no final yet"),
+        (Record.of(TASK, replace(lost, reason="", by="re-check"), **pair), "default is best"),
+        (Record.of(TASK, lost, **pair), "default; winner lost in the model"),
+    ):
+        path = file(tmp_path / words.replace(" ", "_"), [searched, last])
+        assert words in run(path)
+
+
 def test_only_what_a_compilation_would_use(tmp_path: Path) -> None:
-    text = run(file(tmp_path / "tune.jsonl", records()), "--best")
+    text = run(file(tmp_path / "tune.jsonl", records()), "--best", "--wide")
     assert "f32[24, 32]" in text
     assert "f32[8, 32]" not in text
 
@@ -72,7 +97,7 @@ def test_only_what_a_compilation_would_use(tmp_path: Path) -> None:
 def test_any_name_can_be_shown(tmp_path: Path) -> None:
     """A name that looks like rich's markup; the layout of a model, which has no shapes."""
     record = replace(records()[0], op="[/red] [link]", inputs=(), outputs=())
-    text = run(file(tmp_path / "tune.jsonl", [record]))
+    text = run(file(tmp_path / "tune.jsonl", [record]), "--wide")
     assert "[/red] [link]" in text
     assert "a whole model" in text
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 from rich.console import Console
 
 import minidlc as mc
-from minidlc.cli.tuning import Watch
+from minidlc.cli.tuning import Watch, command_line
 from minidlc.graph import save_text
 from minidlc.tests.tuning.fakes import planted_task
 from minidlc.tuned import Update
@@ -57,7 +59,11 @@ def test_a_model_is_tuned_and_the_file_and_the_page_are_there(folder: Path) -> N
     assert kinds.count("re-check") == 1
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "matmul" in page
-    assert "minidlc tune net.dlc" in page
+    words = "minidlc tune net.dlc --trials 3 --database tune.jsonl --threads 1 --seed 0"
+    assert f"{words} --report report.html</pre>" in page
+    assert 'mc.compile(model, threads=1, database="tune.jsonl")' in html.unescape(page)
+    assert "<dt>LLVM</dt>" in page
+    assert "<dt>machine</dt>" in page
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
@@ -92,6 +98,15 @@ def test_what_cannot_be_is_refused(folder: Path, args: tuple[str, ...], code: st
     assert done.returncode == 1
     assert f"error[{code}]" in err
     assert "Traceback" not in err + out
+
+
+def test_the_command_that_does_it_again_is_that_which_was_given() -> None:
+    options = {"--minutes": None, "--trials": 8, "--database": Path("my open's.jsonl")}
+    text = command_line(Path("my net.onnx"), ["N=1", "x=1,3"], options)
+    words = (
+        "minidlc|tune|my net.onnx|--shape|N=1|--shape|x=1,3|--trials|8|--database|my open's.jsonl"
+    )
+    assert shlex.split(text) == words.split("|")
 
 
 def test_the_picture_shows_each_kernel_with_its_fates() -> None:

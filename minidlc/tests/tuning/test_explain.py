@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minidlc.support.errors import CompileError, OptionError, TuneError
-from minidlc.te.primitive import parse_trace
+from minidlc.te.primitive import Trace, parse_trace
 from minidlc.tests.tuning.kernels import product
 from minidlc.tests.tuning.results import MACHINE, planted, tuning_of
 from minidlc.tuning import layouts
@@ -18,6 +18,7 @@ from minidlc.tuning.database import Database
 from minidlc.tuning.differences import trace_rows
 from minidlc.tuning.explain import WIDTH, explain
 from minidlc.tuning.gather import Results, results_of
+from minidlc.tuning.model.formula import Explanation, Row
 from minidlc.tuning.records import Record
 from minidlc.tuning.result import TaskResult
 from minidlc.tuning.space import Config, Space
@@ -99,12 +100,12 @@ def test_noise_is_half_the_middle_half() -> None:
 
 def test_points_are_counted_and_those_of_a_large_space_estimated() -> None:
     small = Space({"a": {"x": (1, 2, 3)}, "b": {}}, lambda c: c.values.get("x") != 2)
-    assert allowed_points(small) == (3, True)
+    assert allowed_points(small) == ({"a": 2, "b": 1}, True)
     knobs = {f"k{n}": tuple(range(8)) for n in range(6)}
     large = Space({"a": knobs}, lambda c: c.values["k0"] < 4)
     points, exact = allowed_points(large)
     assert not exact
-    assert points == pytest.approx(large.size / 2, rel=0.1)
+    assert points["a"] == pytest.approx(large.size / 2, rel=0.1)
     assert allowed_points(large) == (points, exact)
 
 
@@ -164,6 +165,25 @@ def test_the_traces_differ_where_the_knobs_do() -> None:
     assert [r.sign for r in trace_rows(before, before)] == ["…"]
 
 
+def test_knobs_are_paired_by_name_and_their_candidates_left_out() -> None:
+    def trace(**knobs: int) -> Trace:
+        given = (f'knob("{n}", {v}, candidates=[{v}, 64])' for n, v in knobs.items())
+        used = (f'split("{n}", "i", knob("{n}"), ["a", "b"])' for n in knobs)
+        return parse_trace("\n".join([*given, *used]))
+
+    before, after = trace(rows=4, columns=8, depth=2), trace(panel=3, columns=16, lines=1, depth=2)
+    rows = [r for r in trace_rows(before, after) if "knob" in (r.left + r.right)[:4]]
+    assert [(r.sign, r.left, r.right) for r in rows] == [
+        ("−", 'knob("rows", 4)', ""),
+        ("+", "", 'knob("panel", 3)'),
+        ("≠", 'knob("columns", 8)', 'knob("columns", 16)'),
+        ("+", "", 'knob("lines", 1)'),
+        ("", 'knob("depth", 2)', 'knob("depth", 2)'),
+    ]
+    wider = parse_trace(str(trace(rows=4)).replace("64", "8"))
+    assert [r.sign for r in trace_rows(trace(rows=4), wider)] == ["…"]
+
+
 def said_of(results: Results) -> str:
     """The text as one line."""
     return " ".join(explain(results).split())
@@ -173,7 +193,7 @@ def test_the_five_questions_are_answered() -> None:
     text = said_of(planted())
     for said in (
         "64 of 496 points (13 %), ways: 3",  # what is in the space
-        "- tiled (candidates: rows 6, columns 4, unroll 4, depth 5): 49 tried, best 220 µs",
+        "- tiled (480 points; candidates: rows 6, columns 4, unroll 4, depth 5): 49 tried, best",
         "- crashed, first at trial 5, packed(rows=8, panel=16): the worker ended with signal 11",
         "rank correlation 0.60 over 41 predictions",  # what the model believes
         "tiled.rows 41 %",
@@ -185,6 +205,28 @@ def test_the_five_questions_are_answered() -> None:
         assert said in text
     assert max(map(len, explain(planted()).splitlines())) <= WIDTH
     assert said_of(planted()) == text
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (900.0, "why, as the analytic model has it: 1,720 → 1,000 cycles of a call: loads"),
+        (2345.0, "the analytic model disagrees with the times: it has 1,720 → 2,445 cycles"),
+    ],
+)
+def test_a_model_that_disagrees_with_the_times_is_no_reason(
+    after: float, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter([1620.0, after])
+
+    def cycles(*_: object) -> Explanation:
+        return Explanation((Row("loads", next(told), 0.9, ""), Row("calls", 100.0, 0.1, "")), False)
+
+    monkeypatch.setattr("minidlc.tuning.explain.cycles_of", cycles)
+    text = said_of(planted())
+    assert words in text
+    assert f"loads 1,620 → {after:,.0f}" in text
+    assert "calls" not in text
 
 
 def test_nothing_that_is_odd_stops_it() -> None:
@@ -296,7 +338,7 @@ def test_a_winner_that_lost_inside_the_model_is_said_to(tmp_path: Path) -> None:
     (found,) = results_of("explain", database)
     assert (found.is_better, found.is_checked) == (False, True)
     assert found.lost == f"in the model: {why}"
-    assert f"stays: 400 µs; what won alone lost in the model: {why}" in said_of([found])
+    assert f"stays: 400 µs; what won alone is out, in the model: {why}" in said_of([found])
 
 
 def test_what_is_no_result_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from functools import reduce
+from operator import add
 
 import pytest
 
@@ -122,7 +124,17 @@ def test_caches_are_those_of_the_target() -> None:
     texts = [w.text for w in read_svg(loops(plain, target=MACHINE).svg).all_words]
     assert "1.3 MB > L2" in texts
     assert "4.1 kB ≤ L1" in texts
-    assert any("L1 33 kB, L2 524 kB" in text for text in texts)
+    assert any("L1 32 KiB, L2 512 KiB" in text for text in texts)
+
+
+def test_a_long_statement_has_one_ellipsis_at_its_end() -> None:
+    a = placeholder(f32[64], "a_tensor_with_a_long_name")
+    c = compute((64,), lambda i: reduce(add, [a[i]] * 20), name="C")
+    words = [w.text for w in read_svg(loops(create_schedule([c]), target=MACHINE).svg).all_words]
+    (cut,) = [w for w in words if "…" in w and "[i]" in w]
+    assert cut.count("…") == 1
+    assert cut.endswith("…")
+    assert "a_tensor" in cut
 
 
 def test_same_bytes_on_every_run(fn: LoopFunction) -> None:

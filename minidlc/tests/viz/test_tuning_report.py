@@ -17,6 +17,8 @@ from minidlc.tests.viz.test_passes import CHROMIUM, Counter, data_of, dom_after
 from minidlc.tuning.database import Database
 from minidlc.tuning.records import Record
 from minidlc.tuning.result import TaskResult
+from minidlc.tuning.space import Config
+from minidlc.tuning.summary import believed
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
 from minidlc.viz import write_report
@@ -97,7 +99,7 @@ def test_names_and_reasons_cannot_break_the_page(name: str) -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_nothing_tried_is_a_page_too(count: int) -> None:
     text = report(planted(count)).html
-    assert ("No trials" if count == 0 else "All 1 trials: 1 ok") in text
+    assert ("No trials" if count == 0 else ">1 trial: 1 ok<") in text
 
 
 def test_it_says_where_and_how() -> None:
@@ -110,10 +112,63 @@ def test_it_says_where_and_how() -> None:
 
 def test_a_whole_model_says_what_a_run_takes() -> None:
     text = report(tuning_of(*MODEL)).html
-    assert "net.onnx: a run takes 8 ms, 0.800 of 10 ms before" in text
+    words = "net.onnx: a run 10 ms → 8 ms, 0.800 of the compiler&#x27;s own choice (95 %:"
+    assert words in text
+    assert "kernels alone: 3 kernels: 90 trials, " in text
+    assert "of their defaults" in text
+    assert "layout of images" not in text
     assert "one way and no knobs" in text
     bare = dataclasses.replace(tuning_of(*MODEL), default_seconds=(), seconds=())
     assert "no run of the whole model was timed" in report(bare).html
+
+
+def test_the_gain_of_a_layout_is_told_from_that_of_the_kernels() -> None:
+    usual, taken = Config.of("layout", {"block": 16}), Config.of("layout", {"block": 8})
+    whole = dataclasses.replace(
+        tuning_of(*MODEL), layout=taken, layouts={usual: 2e-5, taken: 1e-5}, trials=122
+    )
+    text = html.unescape(report(whole).html)
+    words = "its layout of images, layout(block=8) in place of layout(block=16): the defaults"
+    assert words in text
+    assert "122 trials in all, 32 of them were of kernels" in text
+    assert "A part of the whole model's gain" not in report(tuning_of(*MODEL)).html
+
+
+def test_what_was_undone_and_what_lost_is_not_shown_as_won() -> None:
+    run = (0.01, 0.0101, 0.0099)
+    undone = tuple(1.05 * s for s in run)
+    why = "in the model: 1.04 of the default (95 % up to 1.08) with tiled(rows=6)"
+    loser = dataclasses.replace(
+        MODEL[0],
+        best=MODEL[0].task.default,
+        best_seconds=MODEL[0].default_seconds,
+        lost=why,
+    )
+    whole = dataclasses.replace(
+        tuning_of(loser, MODEL[1]), default_seconds=run, seconds=run, undone=undone
+    )
+    text = html.unescape(report(whole).html)
+    words = "a run stays at 10 ms; with the winners of the kernels it took 1.050 of that: undone"
+    assert f"<title>net.onnx: {words}</title>" in text
+    assert f"the default stays; {why}" in text
+    assert "1 had a winner that was faster alone and lost inside the model" in text
+    assert "lost in the model: default" in text
+    assert "what won alone lost in the model: the default stays" in text
+
+
+def test_places_of_the_model_are_told_and_sorted_by() -> None:
+    result = planted(64)
+    text = report(result).html
+    table = text[text.index("All 64 trials") :]
+    assert "The model's place: where the model, as it was" in html.unescape(table)
+    rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>.*?</tr>", table)
+    assert len(rows) == 64
+    known = believed(result.trials)
+    first = min(known, key=lambda t: t.predicted or 0.0)
+    row = table[table.index(f'<td class="n">{result.trials.index(first) + 1}</td>') :]
+    assert '<td class="n">1</td><td>Evolution</td>' in row[: row.index("</tr>")].replace(
+        " data-v=1", ""
+    )
 
 
 def test_records_are_named(tmp_path: Path) -> None:
@@ -127,7 +182,7 @@ def test_records_are_named(tmp_path: Path) -> None:
     path = write_report(tmp_path / "tune.jsonl", tmp_path / "r.html")
     text = html.unescape(path.read_text(encoding="utf-8"))
     assert f"record {checked.id}, 300 µs, 0.75 of the default" in text
-    assert 'mc.compile(model, database="tune.jsonl")' in text
+    assert 'mc.compile(model, threads=1, database="tune.jsonl")' in text
     tuned = dataclasses.replace(tuning_of(MODEL[0]), database=str(tmp_path / "tune.jsonl"))
     assert f"record {checked.id}" in report(tuned).html  # the kernel is the same
     assert "no record: the default" in report(tuned, database=Database()).html
