@@ -252,7 +252,8 @@ def test_nothing_is_written_to_the_kernel_cache(
     monkeypatch.setenv("MINIDLC_CACHE", str(tmp_path / "cache"))
     with LocalMeasurer(1) as m:
         m.measure(hostile(), [point("right")])
-        folder = m._folder
+        assert m._folder is not None
+        folder = m._folder.path
         assert folder is not None
         assert folder.exists()
     assert not list((tmp_path / "cache").rglob("*.*"))

@@ -12,7 +12,7 @@ import pytest
 from minidlc import te
 from minidlc.expr.types import DTYPES, bf16, bool_, f16, f32, f64, i8, i32, u8
 from minidlc.schedules import Group
-from minidlc.tuning.measure.check import differs, inputs, is_finite, tolerance
+from minidlc.tuning.measure.check import differs, finite, inputs, tolerance, tolerances, unknown
 from minidlc.tuning.measure.guard import Guarded
 
 pytestmark = pytest.mark.ch06
@@ -28,8 +28,8 @@ def test_inputs_are_exact_and_follow_from_the_seed() -> None:
     for dtype in (f16, bf16, f32, f64):
         x = first[dtype.name].astype(np.float64)
         assert set(np.unique(x)) == {n / 8 for n in range(-8, 9)}
-        positive = inputs({"a": dtype[99]}, 0, positive=True)["a"].astype(np.float64)
-        assert positive.min() > 0
+        positive = inputs({"a": dtype[99]}, 0, 1, 8)["a"].astype(np.float64)
+        assert set(np.unique(positive)) == {n / 8 for n in range(1, 9)}
     assert first["i32"].min() == 0
     assert first["i32"].max() < 64
     assert (first["i8"].min(), first["u8"].min()) == (-8, 0)
@@ -83,7 +83,7 @@ def f(*values: float) -> np.ndarray:
         (np.float32(2).reshape(()), np.float32(1).reshape(()), "y is 2.0, expected 1.0"),
         (np.array([-0.0], np.float16), np.array([0.0], np.float16), ""),
         (np.array([2], ml_dtypes.bfloat16), np.array([1], ml_dtypes.bfloat16), "y[0] is 2"),
-        (np.array([5, 6], np.uint8), np.array([5, 7], np.uint8), ""),  # rounded from floats
+        (np.array([5, 7], np.uint8), np.array([5, 7], np.uint8), ""),
         (np.array([5, 5], np.uint8), np.array([5, 7], np.uint8), "y[1] is 5, expected 7"),
         (np.array([-128], np.int8), np.array([127], np.int8), "y[0] is -128"),
         (np.array([2**63 - 1]), np.array([-(2**63)]), "y[0] is 9223372036854775807"),
@@ -97,13 +97,55 @@ def test_where_results_differ(got: np.ndarray, wanted: np.ndarray, text: str) ->
     assert bool(found) == bool(text)
 
 
-def test_whole_numbers_of_whole_numbers_are_exact() -> None:
-    assert differs("y", np.array([1]), np.array([2]), 0.0)
+def test_whole_numbers_are_exact_or_one_apart() -> None:
+    one, two, three = np.array([1]), np.array([2]), np.array([3])
+    assert differs("y", one, two, 0.0)
+    assert not differs("y", one, two, 1.0)
+    assert differs("y", one, three, 1.0)
 
 
-def test_finite() -> None:
-    assert is_finite({"a": f(1), "b": np.array([1])})
-    assert not is_finite({"a": f(1), "b": np.array([np.inf], ml_dtypes.bfloat16)})
+@pytest.mark.parametrize("fill", [-3.4028235e38, -1e30, -1e9, -1e4])
+@pytest.mark.parametrize("masked", [0.01, 0.5, 0.99])
+def test_a_mask_does_not_hide_that_the_others_are_wrong(fill: float, masked: float) -> None:
+    rng = np.random.default_rng(0)
+    real = inputs({"x": f32[40, 100]}, 0)["x"]
+    away = rng.random((40, 100)) < masked
+    wanted = np.where(away, np.float32(fill), real)
+    assert not differs("y", np.where(away, wanted, real * np.float32(1 + 1e-6)), wanted, 1e-5)
+    assert differs("y", np.where(away, wanted, real * 3 + 100), wanted, 1e-5)
+    assert differs("y", np.where(away, wanted, real + np.float32(0.01)), wanted, 1e-5)
+
+
+def test_the_rounding_of_a_difference_is_no_error() -> None:
+    wanted = inputs({"x": f32[1000]}, 0)["x"]
+    wanted[:500] = np.arange(500, dtype=np.float32) * np.float32(1e-9)
+    assert not differs("y", wanted + np.float32(1e-6), wanted, 1e-5)
+    assert differs("y", wanted + np.float32(1e-4), wanted, 1e-5)
+
+
+def test_only_floats_made_into_whole_numbers_may_be_one_apart() -> None:
+    x, n = te.placeholder(f32[8, 9], "x"), te.placeholder(i32[8, 9], "n")
+    axis = te.reduce_axis(9, "k")
+
+    def allowed(value) -> float:
+        return tolerances(Group((te.compute((8, 9), value, "y"),)))["y"]
+
+    rounded = te.compute((8, 9), lambda i, j: te.cast("i32", te.floor(x[i, j] * 3.0)), "rounded")
+    top = te.compute((8,), lambda i: te.max(x[i, axis], axis), "top")
+    assert allowed(lambda i, j: rounded[i, j] + n[i, j]) == 1
+    assert allowed(lambda i, j: n[i, j] * 2) == 0
+    assert allowed(lambda i, j: te.where(rounded[i, j] > 2, n[i, j], 0)) == 0
+    assert allowed(lambda i, j: te.where(te.equal(x[i, j], top[i]), te.index(j), 9)) == 0
+    assert allowed(lambda i, j: x[i, j] > 0.0) == 0
+    assert 0 < allowed(lambda i, j: x[i, j] * 2.0) < 1e-5
+
+
+def test_finite_and_unknown() -> None:
+    assert finite({"a": f(1), "b": np.array([1])}) == 1
+    assert finite({"a": f(1, 2, 3), "b": np.array([np.inf], ml_dtypes.bfloat16)}) == 0.75
+    assert finite({"a": f()}) == 1
+    assert unknown({"a": f(1, np.nan), "b": f(np.inf), "c": f(), "d": np.array([1])}) == ""
+    assert unknown({"a": f(1), "b": f(np.nan, np.nan)}) == "b"
 
 
 @pytest.mark.parametrize("type", [f32[7], u8[4096], i8[3], bool_[()], f64[0], bf16[100, 41]])

@@ -40,12 +40,13 @@ _MANY = 1e8  # terms that plain loops take a tenth of a second for, or much long
 
 @dataclass(frozen=True)
 class Code:
-    """One function: its object file, its parameters, bytes of workspace that a call needs."""
+    """One function: its object file, its parameters; bytes of workspace for up to `threads`."""
 
     symbol: str
     object: bytes
     params: tuple[tuple[str, TensorType], ...]
     workspace: int
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ def reason(error: BaseException) -> str:
         return f"{error.code}: {' '.join(error.message.split())}"
     if isinstance(error, MemoryError):
         return "out of memory"
+    if isinstance(error, OSError):
+        return f"the operating system: {' '.join(str(error).split())}"
     text = " ".join(str(error).split())
     return f"a fault inside the compiler: {type(error).__name__}{': ' if text else ''}{text}"
 
@@ -141,7 +144,7 @@ def _plain_loops(task: Task, lanes: int) -> LoopFunction:
 def _code(fn: LoopFunction, target: Target, threads: int) -> Code:
     text, code = build_kernel(fn, target, _SYMBOL)
     workspace = Kernel(_SYMBOL, fn, target, text, code).workspace_bytes(threads)
-    return Code(_SYMBOL, code, tuple((p.name, p.type) for p in fn.params), workspace)
+    return Code(_SYMBOL, code, tuple((p.name, p.type) for p in fn.params), workspace, threads)
 
 
 @lru_cache(maxsize=32)

@@ -65,6 +65,7 @@ class DaskMeasurer:
     ) -> None:
         check_options("DaskMeasurer", None, deadline, repeats, seed)
         self._dask = _distributed()
+        self._lock = threading.Lock()  # one call at a time: the time to wait is counted for one
         self._owned = isinstance(cluster, str)
         self._options = _Options(deadline, repeats, seed, flush, source_digest())
         self._client = self._connected(cluster) if isinstance(cluster, str) else cluster
@@ -126,6 +127,12 @@ class DaskMeasurer:
         self, function: Any, task: Task, calls: Sequence[tuple[object, ...]], rounds: int
     ) -> list[object]:
         """What `function` gives on some worker for each call; `_Lost` where no answer came."""
+        with self._lock:
+            return self._answers_now(function, task, calls, rounds)
+
+    def _answers_now(
+        self, function: Any, task: Task, calls: Sequence[tuple[object, ...]], rounds: int
+    ) -> list[object]:
         client: Any = self._client
         threads = sum(client.nthreads().values())
         if not threads:

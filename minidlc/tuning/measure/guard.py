@@ -2,6 +2,7 @@
 
     block = Guarded.like(x)                         # a copy of x
     Guarded.empty(f32[8, 8])                        # NaN everywhere
+    Guarded.empty(f32[8, 8], nan=False)             # -2.9e-16 everywhere
     block.is_intact()                               # False if anything beside the array changed
 
 Behind the array, up to a cache line later, lies a page that may not be touched, and one before it:
@@ -59,9 +60,10 @@ class Guarded:
         return block
 
     @staticmethod
-    def empty(type: TensorType) -> Guarded:
+    def empty(type: TensorType, *, nan: bool = True) -> Guarded:
         """NaN, or a number that is unlikely; what was not written shows."""
-        return Guarded(type.dtype.numpy, type.dims, _NAN if type.dtype.is_float else _MARK)
+        fill = _NAN if nan and type.dtype.is_float else _MARK
+        return Guarded(type.dtype.numpy, type.dims, fill)
 
     def is_intact(self) -> bool:
         """Whether the bytes beside the array are as they were."""

@@ -6,17 +6,17 @@
 First all points of a call are compiled, by a build worker for each core; then one run worker takes
 them one at a time, so that nothing is being compiled while something is timed. A worker that dies,
 hangs or is late is replaced, the point that it had is a failed trial with the reason, and the
-others go on. Treated in course chapter 06_autotune.
+others go on. What was lost while it was made ready for a kernel is tried again. Threads that ask
+one measurer take turns. Treated in course chapter 06_autotune.
 """
 
 from __future__ import annotations
 
 import math
 import pickle
-import shutil
-import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,22 +29,20 @@ from minidlc.codegen.crew import jobs as cores
 from minidlc.expr.types import Array
 from minidlc.support import extension
 from minidlc.support.arguments import expect, expect_each
-from minidlc.support.child import Child, ChildLost
+from minidlc.support.child import ChildLost
 from minidlc.support.errors import TuneError
 from minidlc.target import Target, host
 from minidlc.te.tensor import stages
 from minidlc.tuning.measure.build import PLAIN, Built, Made, build, build_plain, row
-from minidlc.tuning.measure.check import tolerance
+from minidlc.tuning.measure.check import tolerances
+from minidlc.tuning.measure.folder import Folder
+from minidlc.tuning.measure.processes import WorkerProcess, in_threads
 from minidlc.tuning.measure.worker import Setting
 from minidlc.tuning.model.features import FEATURES
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
 
-_SERVE = (
-    "import sys; sys.path[:] = {path!r}; from minidlc.tuning.measure.worker import serve; serve()"
-)
-_START = 60.0  # seconds until a new worker must have greeted: imports, mostly
 _PATIENT = 12  # deadlines that the plain loops may take: they are slow
 _SLOW = 3.0  # times the best so far: a candidate above needs no repeats
 _OURS = {"search", "cost_model"}  # parts of the tuner, which workers do not need
@@ -74,10 +72,11 @@ class LocalMeasurer:
         check_options("LocalMeasurer", jobs, deadline, repeats, seed)
         self.jobs = cores() if jobs is None else jobs
         self.deadline, self.repeats, self.seed, self.flush = deadline, repeats, seed, flush
-        self._builders: list[_Worker] = []
-        self._runner = _Worker("run")
+        self._builders: list[WorkerProcess] = []
+        self._runner = WorkerProcess("run")
         self._kernels: dict[tuple[str, ...], _Kernel] = {}
-        self._folder: Path | None = None  # of what the plain loops gave
+        self._folder: Folder | None = None  # of what the plain loops gave
+        self._lock = threading.RLock()  # whoever asks workers holds it
 
     def __enter__(self) -> Self:
         return self
@@ -92,13 +91,14 @@ class LocalMeasurer:
 
     def close(self) -> None:
         """End all workers and remove what they kept; a later `measure` would start new ones."""
-        for worker in (*self._builders, self._runner):
-            worker.end()
-        self._builders.clear()
-        self._kernels.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        with self._lock:
+            for worker in (*self._builders, self._runner):
+                worker.end()
+            self._builders.clear()
+            self._kernels.clear()
+            if self._folder is not None:
+                self._folder.close()
+                self._folder = None
 
     def measure(self, task: Task, configs: Sequence[Config]) -> list[Trial]:
         """A trial for each point, in order.
@@ -110,8 +110,11 @@ class LocalMeasurer:
 
     def trials(self, task: Task, configs: Sequence[Config]) -> Iterator[Trial]:
         """As `measure`, each trial as soon as it has ended."""
-        kernel = self._kernel(task)
-        made = self._built(task, expect_each("measure", "configs", configs, Config))
+        points = expect_each("measure", "configs", configs, Config)
+        with self._lock:
+            kernel = self._kernel(task)
+            made = self._built(task, points)
+            self._runner.check(self.deadline)
         yield from (self._trial(kernel, m) if isinstance(m, Built) else m for m in made)
 
     def features(self, task: Task, configs: Sequence[Config]) -> Array:
@@ -136,21 +139,32 @@ class LocalMeasurer:
         """Seconds of one run of each point in each round, () for one that fails; errors as above.
 
         All are loaded by one worker and take turns, so that a slow moment of the machine hits all.
+        A point whose worker is lost twice in a round fails.
         """
         expect("recheck", "rounds", rounds, int)
-        kernel = self._kernel(task)
-        made = self._built(task, expect_each("recheck", "configs", configs, Config))
-        sound = {n: m for n, m in enumerate(made) if isinstance(m, Built)}
-        times: dict[int, list[float]] = {n: [] for n in sound}
-        self._runner.ready_for = None  # it forgets the finalists of an earlier call
-        for _ in range(rounds):
-            for number in [n for n in sound if n in times]:
-                seconds = self._turn(kernel, number, {n: sound[n] for n in times})
-                if seconds is None:
-                    del times[number]
-                else:
-                    times[number].append(seconds)
+        points = expect_each("recheck", "configs", configs, Config)
+        with self._lock:
+            kernel = self._kernel(task)
+            made = self._built(task, points)
+            self._runner.check(self.deadline)
+            self._forget()
+            sound = {n: m for n, m in enumerate(made) if isinstance(m, Built)}
+            times: dict[int, list[float]] = {n: [] for n in sound}
+            for _ in range(rounds):
+                for number in list(times):
+                    seconds = self._turn(kernel, number, sound[number])
+                    if seconds is None:
+                        del times[number]
+                    else:
+                        times[number].append(seconds)
         return [tuple(times.get(n, ())) for n in range(len(made))]
+
+    def _forget(self) -> None:
+        """Have the run worker let go of the finalists of an earlier call."""
+        if self._runner.holds:
+            with suppress(ChildLost):
+                self._runner.ask(self.deadline, "forget")
+            self._runner.holds = set()
 
     def _kernel(self, task: Task) -> _Kernel:
         """What is known of a task; it is set up when it is first met."""
@@ -158,13 +172,25 @@ class LocalMeasurer:
         key = (task.workload.key, *task.placeholders, *outputs)  # a key does not tell names apart
         if key not in self._kernels:
             check_runs_here(task)
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="minidlc-tuning-"))
-            folder = self._folder / str(len(self._kernels))
-            folder.mkdir()
             (plain,) = self._made(task, [None])
-            self._kernels[key] = _Kernel(setting_of(task, folder, self.seed, self.flush), plain)
+            if isinstance(plain, Trial) and plain.fate in (Fate.CRASHED, Fate.TIMEOUT):
+                (plain,) = self._made(task, [None])  # the worker may have been lost by chance
+            number, folder = len(self._kernels), self._new_folder()
+            setting = setting_of(task, number, folder, self.seed, self.flush)
+            self._kernels[key] = _Kernel(setting, plain)
         return self._kernels[key]
+
+    def _new_folder(self) -> Path | None:
+        """A folder of one task; None where there is no room for it."""
+        self._folder = self._folder or Folder()
+        if self._folder.path is None:
+            return None
+        path = self._folder.path / str(len(self._kernels))
+        try:
+            path.mkdir()
+        except OSError:
+            return None
+        return path
 
     def _built(self, task: Task, configs: Sequence[Config]) -> list[Made]:
         """The machine code of all points, before any of them runs."""
@@ -184,11 +210,7 @@ class LocalMeasurer:
     ) -> list[T]:
         """What the build workers answer about each point; `lost` gives it where none came."""
         data = pickle.dumps(replace(task))  # without what it found out of itself
-        while len(self._builders) < min(self.jobs, len(configs)):
-            self._builders.append(_Worker("build"))
-        idle: SimpleQueue[_Worker] = SimpleQueue()
-        for worker in self._builders:
-            idle.put(worker)
+        idle: SimpleQueue[WorkerProcess] = SimpleQueue()
 
         def one(config: C) -> T:
             worker = idle.get()
@@ -199,56 +221,75 @@ class LocalMeasurer:
             finally:
                 idle.put(worker)
 
-        return _in_threads(one, configs, self._builders)
+        with self._lock:
+            while len(self._builders) < min(self.jobs, len(configs)):
+                self._builders.append(WorkerProcess("build"))
+            for worker in self._builders:
+                worker.check(self.deadline)
+                idle.put(worker)
+            return in_threads(one, configs, self._builders)
 
     def _trial(self, kernel: _Kernel, built: Built) -> Trial:
         """Check and time one candidate."""
-        failed = self._prepared(kernel)
-        if failed is not None:
-            return replace(failed, config=built.config)
-        try:
-            limit = _SLOW * kernel.best
-            found = self._runner.ask(self.deadline, "trial", built, self.repeats, limit)
-        except ChildLost as lost:
-            return Trial(built.config, _fate(lost), reason=_of_run(lost), figures=built.figures)
-        trial = cast(Trial, found)
-        if trial.fate is Fate.WRONG:
-            self._runner.end()  # whoever writes beside an array may have written elsewhere too
-        kernel.best = min(kernel.best, trial.cost)
-        return trial
+        with self._lock:
+            failed = self._prepared(kernel)
+            if failed is not None:
+                return replace(failed, config=built.config)
+            try:
+                limit = _SLOW * kernel.best
+                found = self._runner.ask(self.deadline, "trial", built, self.repeats, limit)
+            except ChildLost as lost:
+                return Trial(built.config, _fate(lost), reason=_of_run(lost), figures=built.figures)
+            trial = cast(Trial, found)
+            if trial.fate is Fate.WRONG:
+                self._runner.end()  # who writes beside an array may have written elsewhere too
+            kernel.best = min(kernel.best, trial.cost)
+            return trial
 
     def _prepared(self, kernel: _Kernel) -> Trial | None:
-        """Have the run worker ready for a task; else the trial that all points are."""
+        """Have the run worker ready for a task; else the trial that all points are.
+
+        A worker that is lost is tried again: it may have been ended for want of memory elsewhere.
+        """
         if isinstance(kernel.plain, Trial):
-            return _no_reference(kernel.plain.fate, kernel.plain.reason)
+            return _no_reference(kernel.plain)
         if self._runner.is_alive and self._runner.ready_for == kernel.setting:
             return None
-        fate, why = Fate.CRASHED, ""
-        try:
-            seconds = self.deadline * _PATIENT
-            why = str(self._runner.ask(seconds, "prepare", kernel.setting, kernel.plain))
-        except ChildLost as lost:
-            fate, why = _fate(lost), _of_run(lost)
-        if why:
-            kernel.plain = Trial(PLAIN, fate, reason=why)
-            return _no_reference(fate, why)
+        failed = self._prepare(kernel.setting, kernel.plain)
+        if failed is not None and not self._runner.is_alive:
+            failed = self._prepare(kernel.setting, kernel.plain)
+        if failed is not None:
+            kernel.plain = failed
+            return _no_reference(failed)
         self._runner.ready_for, self._runner.holds = kernel.setting, set()
         return None
 
-    def _turn(self, kernel: _Kernel, number: int, all_built: dict[int, Built]) -> float | None:
-        """Time one finalist; None if it is no good. A new worker loads it first."""
-        runner = self._runner
+    def _prepare(self, setting: Setting, plain: Built) -> Trial | None:
+        """The trial of the plain loops if they fail."""
+        seconds = self.deadline * _PATIENT
         try:
-            if self._prepared(kernel) is not None:
-                return None
-            if number not in runner.holds:
-                if not runner.ask(self.deadline, "load", number, all_built[number]):
-                    runner.end()
-                    return None
-                runner.holds.add(number)
-            return cast(float, runner.ask(self.deadline, "turn", number))
-        except ChildLost:
+            return cast(Trial | None, self._runner.ask(seconds, "prepare", setting, plain))
+        except ChildLost as lost:
+            return Trial(PLAIN, _fate(lost), reason=_of_run(lost))
+
+    def _turn(self, kernel: _Kernel, number: int, built: Built) -> float | None:
+        """Time one finalist; None if it is no good, or its worker is lost twice."""
+        for _ in range(2):
+            with suppress(ChildLost):
+                return self._timed(kernel, number, built)
+        return None
+
+    def _timed(self, kernel: _Kernel, number: int, built: Built) -> float | None:
+        """A new worker loads a finalist first."""
+        runner = self._runner
+        if self._prepared(kernel) is not None:
             return None
+        if number not in runner.holds:
+            if not runner.ask(self.deadline, "load", number, built):
+                runner.end()
+                return None
+            runner.holds.add(number)
+        return cast(float, runner.ask(self.deadline, "turn", number))
 
 
 @dataclass
@@ -258,76 +299,6 @@ class _Kernel:
     setting: Setting
     plain: Made
     best: float = math.inf
-
-
-class _Worker:
-    """A worker process; it starts when it is first asked, and again after it was lost.
-
-    `ready_for` is the task it is prepared for, `holds` the finalists that it has loaded.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.child: Child | None = None
-        self.ready_for: Setting | None = None
-        self.holds: set[int] = set()
-
-    @property
-    def is_alive(self) -> bool:
-        """False before it is first asked, and after it was lost."""
-        return self.child is not None and self.child.process.poll() is None
-
-    def ask(self, seconds: float, question: str, *args: object) -> object:
-        """Its answer; ChildLost if there is none in time. TuneError (MDLC1322) if none starts."""
-        if not self.is_alive:
-            self.end()
-            self.child = self._start()
-        assert self.child is not None
-        try:
-            return self.child.ask((question, args), seconds)
-        except ChildLost:
-            self.end()
-            raise
-
-    def _start(self) -> Child:
-        child = Child.start(_SERVE)
-        why = "no Python process can be started"
-        if child is not None:
-            try:
-                child.ask(("greet", ()), _START)
-                return child
-            except ChildLost as lost:
-                child.end()
-                child.close()
-                why = str(lost)
-        hint = "tuning runs candidates in processes of their own: it needs a plain Python"
-        raise TuneError(f"the {self.kind} worker: {why}", hint=hint, code="MDLC1322")
-
-    def kill(self) -> None:
-        """End the process while another thread waits for its answer: it is told so."""
-        if (child := self.child) is not None:
-            child.process.kill()
-
-    def end(self) -> None:
-        """End the process; the next question starts a new one."""
-        if self.child is not None:
-            self.child.end()
-            self.child.close()
-        self.child, self.ready_for, self.holds = None, None, set()
-
-
-def _in_threads(one: Callable[[C], T], configs: Sequence[C], workers: Sequence[_Worker]) -> list[T]:
-    """`one` of each, a thread for each worker; if interrupted, the workers end at once."""
-    pool = ThreadPoolExecutor(max(1, len(workers)))
-    try:
-        return list(pool.map(one, configs))
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.kill()
-        raise
-    finally:
-        pool.shutdown()
 
 
 def check_options(who: str, jobs: int | None, deadline: float, repeats: int, seed: int) -> None:
@@ -346,10 +317,11 @@ def check_options(who: str, jobs: int | None, deadline: float, repeats: int, see
         raise TuneError(text, code="MDLC1324")
 
 
-def setting_of(task: Task, folder: Path, seed: int, flush: bool) -> Setting:
+def setting_of(task: Task, number: int, folder: Path | None, seed: int, flush: bool) -> Setting:
     """A task as the run worker needs it."""
     types = {t.name: t.type for t in stages(task.group.outputs) if t.body is None}
-    return Setting(folder, types, tolerance(task.group), task.threads, seed, flush)
+    allowed = tolerances(task.group)
+    return Setting(number, folder, types, allowed, task.threads, seed, flush)
 
 
 def check_runs_here(task: Task) -> None:
@@ -376,9 +348,9 @@ def _lost_build(config: Config | None, lost: ChildLost) -> Made:
     return Trial(config or PLAIN, _fate(lost), reason=f"the build worker: {lost}")
 
 
-def _no_reference(fate: Fate, why: str) -> Trial:
-    text = f"there is nothing to check results against, as the plain loops failed: {why}"
-    return Trial(PLAIN, fate, reason=text)
+def _no_reference(plain: Trial) -> Trial:
+    text = "there is nothing to check results against, as the plain loops failed"
+    return Trial(PLAIN, plain.fate, reason=f"{text}: {plain.reason}")
 
 
 def _fate(lost: ChildLost) -> Fate:

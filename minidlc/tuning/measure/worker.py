@@ -14,6 +14,7 @@ import os
 import pickle
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -32,18 +33,23 @@ from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
 
 _SHARE = 0.75  # of the machine's memory that one worker may have
+# Floats of inputs, in eighths, tried in this order: of negative ones a root or a logarithm is NaN,
+# of those below 1 an acosh.
+_RANGES = ((-8, 8), (1, 8), (8, 16))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A task as the run worker needs it; `folder` keeps what the plain loops gave.
+    """A task as the run worker needs it; `folder` keeps what the plain loops gave, if there is one.
 
-    `inputs` are the types of what the kernel is given before constants are packed.
+    `number` tells the tasks of a measurer apart. `inputs` are the types of what the kernel is given
+    before constants are packed, `tolerances` how far its results may be away (check.py).
     """
 
-    folder: Path
+    number: int
+    folder: Path | None
     inputs: Mapping[str, TensorType]
-    tolerance: float
+    tolerances: Mapping[str, float]
     threads: int
     seed: int
     flush: bool
@@ -114,16 +120,23 @@ class Worker:
         except Exception:
             return None
 
-    def prepare(self, setting: Setting, plain: Built) -> str:
-        """Set up the bench of a task: '' or why it cannot be."""
+    def prepare(self, setting: Setting, plain: Built) -> Trial | None:
+        """Set up the bench of a task: None, or the trial of plain loops that are no reference."""
         self.bench, self.loaded = None, {}
         try:
             values, expected = _expected(setting, plain)
+            if name := check.unknown(expected):
+                text = f"{name} is NaN everywhere, for all inputs that were tried"
+                return Trial(PLAIN, Fate.REFUSED, reason=text)
             threads, flush = setting.threads, setting.flush
-            self.bench = run.Bench(values, expected, setting.tolerance, threads, flush)
+            self.bench = run.Bench(values, expected, setting.tolerances, threads, flush)
         except Exception as error:
-            return reason(error)
-        return ""
+            return Trial(PLAIN, Fate.CRASHED, reason=reason(error))
+        return None
+
+    def forget(self) -> None:
+        """Let go of the candidates that it keeps."""
+        self.loaded.clear()
 
     def trial(self, built: Built, repeats: int, limit: float) -> Trial:
         """Check and time a candidate, then check again."""
@@ -160,28 +173,47 @@ def _task(data: bytes) -> Task:
 
 def _expected(setting: Setting, plain: Built) -> tuple[dict[str, Array], dict[str, Array]]:
     """Inputs and results; from the folder, if a worker before this one has put them there."""
-    kept = setting.folder / "expected.npz"
+    kept = setting.folder and setting.folder / "expected.npz"
     types = dict(plain.main.params)
-    if kept.exists():
+    if kept and kept.exists():
         with np.load(kept) as file:
             raw = {name: np.asarray(file[f"of_{name}"]) for name in types}
         found = {n: raw[n].view(t.dtype.numpy).reshape(t.dims) for n, t in types.items()}
         return {n: found[n] for n in setting.inputs}, _without(found, setting.inputs)
-    values = check.inputs(setting.inputs, setting.seed)
-    expected = run.reference(plain, values)
-    if not check.is_finite(expected):  # a root, a logarithm, a division: NaN would prove nothing
-        values = check.inputs(setting.inputs, setting.seed, positive=True)
-        expected = run.reference(plain, values)
-    _keep(kept, values | expected)
+    values, expected = _most_finite(setting, plain)
+    if kept:
+        _keep(kept, values | expected)
     return values, expected
 
 
+def _most_finite(setting: Setting, plain: Built) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The first inputs of finite results, else those of the most: NaN would prove nothing."""
+    best, most = None, -1.0
+    for low, high in _RANGES:
+        values = check.inputs(setting.inputs, setting.seed, low, high)
+        expected = run.reference(plain, values)
+        part = check.finite(expected)
+        if part > most:
+            best, most = (values, expected), part
+        if part == 1.0:
+            break
+    assert best is not None
+    return best
+
+
 def _keep(path: Path, values: Mapping[str, Array]) -> None:
-    """Write a file whole or not at all; as bytes, since NumPy's files know no bf16."""
+    """Write a file whole or not at all; as bytes, since NumPy's files know no bf16.
+
+    It saves time only: where it cannot be written, the next worker computes the same.
+    """
     data: dict[str, Any] = {f"of_{n}": x.reshape(-1).view(np.uint8) for n, x in values.items()}
     written = path.with_suffix(".part.npz")
-    np.savez(written, **data)
-    written.replace(path)
+    try:
+        np.savez(written, **data)
+        written.replace(path)
+    except OSError:  # a full disk, a folder that was removed
+        with suppress(OSError):
+            written.unlink()
 
 
 def _without(values: Mapping[str, Array], names: Mapping[str, TensorType]) -> dict[str, Array]:
