@@ -4,8 +4,9 @@
         row.sign, row.left, row.right               # '≠', 'knob("rows", 4)', 'knob("rows", 6)'
 
 Reads two traces, writes rows for tables and pictures. Runs of equal steps are counted; steps stand
-side by side if they do the same to the same stage, or give the same knob; what a knob could have
-been is left out. Treated in course chapter 06_autotune.
+side by side if they do the same to the same stage, or give the same knob. Left out is what a knob
+could have been, and a knob that only one side has: the steps that use it tell more. Treated in
+course chapter 06_autotune.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from difflib import SequenceMatcher
 from minidlc.te.primitive import Trace
 
 _AROUND = 1  # equal steps that are shown beside a different one
+_KNOB = "knob("
 _CANDIDATES = re.compile(r", candidates=\[[^]]*]")  # of a knob
 
 
@@ -32,7 +34,7 @@ class TraceRow:
 
 def trace_rows(before: Trace, after: Trace) -> list[TraceRow]:
     """The two traces side by side, long equal parts as one row that counts them."""
-    a, b = (_CANDIDATES.sub("", str(trace)).splitlines() for trace in (before, after))
+    a, b = _steps(before, after)
     rows = list[TraceRow]()
     blocks = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     for number, (what, i, k, j, m) in enumerate(blocks):
@@ -43,6 +45,13 @@ def trace_rows(before: Trace, after: Trace) -> list[TraceRow]:
         else:
             rows += _unequal(a[i:k], b[j:m])
     return rows
+
+
+def _steps(*traces: Trace) -> list[list[str]]:
+    """The steps of each; of knobs those that all traces have."""
+    found = [_CANDIDATES.sub("", str(trace)).splitlines() for trace in traces]
+    common = set[str].intersection(*({_head(step) for step in steps} for steps in found))
+    return [[s for s in steps if not s.startswith(_KNOB) or _head(s) in common] for steps in found]
 
 
 def _equal(steps: list[str], lead: int, trail: int) -> Iterator[TraceRow]:

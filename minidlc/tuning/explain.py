@@ -236,5 +236,6 @@ def _tomorrow(result: TaskResult, s: Summary) -> list[str]:
         f"not the same: times{spread}; the order of trials depends on {order}",
     ]
     if gains:
-        found.append("a database keeps the winner: compile(database=…) takes it without measuring")
+        call = f"mc.compile(model, threads={result.task.threads}, database=…)"
+        found.append(f"a database keeps the winner: {call} takes it without measuring")
     return found

@@ -29,7 +29,7 @@ from minidlc.tuning.space import Config, Space
 from minidlc.tuning.trial import Fate, Trial, best
 
 _LISTED = 1 << 14  # points of a space that are counted one by one; a larger one is sampled
-_SAMPLES = 1000  # points drawn of a larger one
+_SAMPLES = 1000  # points drawn of a larger one; a way of fewer is counted
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def allowed_points(space: Space) -> tuple[dict[str, int], bool]:
     """How many points of each way are allowed, and True if they were counted; else shares of a
     sample.
 
-    The sample is of every way in turn, from a fixed seed: the same space gives the same number.
+    The sample is of every way in turn, from a fixed seed: the same space gives the same number, of
+    which two digits are kept.
     """
     if space.size <= _LISTED:
         counts = Counter(config.way for config in space)
@@ -94,9 +95,13 @@ def allowed_points(space: Space) -> tuple[dict[str, int], bool]:
     rng, found = Random(0), dict[str, int]()
     draws = max(1, _SAMPLES // len(space.ways))
     for way, knobs in space.ways.items():
+        size = math.prod(map(len, knobs.values()))
+        if size <= _SAMPLES:
+            found[way] = sum(1 for _ in Space({way: knobs}, space.allowed))
+            continue
         drawn = [Config.of(way, {n: rng.choice(v) for n, v in knobs.items()}) for _ in range(draws)]
         share = sum(map(space.allowed, drawn)) / draws
-        found[way] = round(share * math.prod(map(len, knobs.values())))
+        found[way] = int(float(f"{share * size:.1e}"))
     return found, False
 
 

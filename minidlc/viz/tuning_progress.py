@@ -5,8 +5,8 @@
 Left, each trial that ran is a dot at its time in the search, the line is the best so far, and below
 it every failed trial stands in the row of its fate; a final measures default and best again, in
 turns, so its times, at the right of the dots, are others. Right, the place that the model gave each
-trial against its measured place: on the diagonal the model was right; without a model the left one
-has all the room. Reads a TaskResult. Treated in course
+trial against its measured place: on the diagonal the model was right; without a model, or with too
+few of its trials to compare, the left one has all the room. Reads a TaskResult. Treated in course
 chapter 06_autotune.
 """
 
@@ -92,7 +92,7 @@ def short(name: str, most: int = 48) -> str:
 
 def _right(trials: Sequence[Trial]) -> float:
     """The right end of the curve."""
-    return _RIGHT if believed(trials) else _ALONE
+    return _ALONE if rank_correlation(trials) is None else _RIGHT
 
 
 def _across(trials: Sequence[Trial]) -> Axis:
@@ -204,16 +204,12 @@ def _lane(
 
 
 def _model(trials: Sequence[Trial], most: int) -> Iterator[Item]:
-    """The panel at the right: places by the model's belief, and measured; none without a model."""
+    """The panel at the right: places by the model's belief, and measured; none of too few."""
     left, right = _MODEL
     known = believed(trials)
-    if not known:
-        return
     whole = rank_correlation(trials)
     half = rank_correlation(trials[len(trials) // 2 :])
     if whole is None:
-        words = "too few predictions to compare"
-        yield Label(words, (left + right) / 2, 350, 18, "middle", "muted")
         return
     late = f", newer half {half:.2f}" if half is not None else ""
     words = f"rank correlation {whole:.2f}{late}"

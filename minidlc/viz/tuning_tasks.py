@@ -120,10 +120,8 @@ def layout_words(tuning: Tuning) -> list[str]:
     usual = next(iter(tuning.layouts), tuning.layout)
     if tuning.layout == usual:
         return []
-    return [
-        f"A part of the whole model's gain is its layout of images, {tuning.layout} in place of "
-        f"{usual}: the defaults of its kernels are those in that layout"
-    ]
+    words = f"A part of the model's gain is its layout of images, {tuning.layout} for {usual}"
+    return [f"{words}; kernels are compared in that layout"]
 
 
 def _row(row: Row, y: float, most: int, longest: float) -> Iterator[Item]:

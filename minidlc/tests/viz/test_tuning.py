@@ -127,7 +127,7 @@ def test_of_very_many_trials_some_are_drawn_and_all_gains() -> None:
 def test_the_model_is_drawn_where_it_spoke() -> None:
     assert any(t.startswith("rank correlation 0.60, newer half") for t in texts(tuning(planted())))
     alone = texts(tuning(ODD["one trial"]))
-    assert not {"place by the model", "too few predictions to compare"} & set(alone)
+    assert "place by the model" not in alone
     assert "default, final" in alone
     right = [dataclasses.replace(t, predicted=t.cost) for t in planted(30, fails=0.0).trials]
     found = seen(tuning(dataclasses.replace(planted(), trials=tuple(right))))

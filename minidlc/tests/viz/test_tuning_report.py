@@ -128,10 +128,10 @@ def test_the_gain_of_a_layout_is_told_from_that_of_the_kernels() -> None:
         tuning_of(*MODEL), layout=taken, layouts={usual: 2e-5, taken: 1e-5}, trials=122
     )
     text = html.unescape(report(whole).html)
-    words = "its layout of images, layout(block=8) in place of layout(block=16): the defaults"
+    words = "its layout of images, layout(block=8) for layout(block=16); kernels are compared in"
     assert words in text
     assert "122 trials in all, 32 of them were of kernels" in text
-    assert "A part of the whole model's gain" not in report(tuning_of(*MODEL)).html
+    assert "A part of the model" not in report(tuning_of(*MODEL)).html
 
 
 def test_what_was_undone_and_what_lost_is_not_shown_as_won() -> None:
