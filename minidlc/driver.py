@@ -180,7 +180,8 @@ def compile_levels(load: Callable[[], Graph], recipe: Recipe) -> Levels:
     kernels = tuple(map(CompiledKernel, program.kernels, natives))
     reports.tell("kernels", lambda: kernels)
     found = (graph, optimised, kernels, program, records, overrides)
-    return Levels(*found, has_database=tuned is not None, layout=layout)
+    note = "" if tuned is None else tuned.note
+    return Levels(*found, has_database=tuned is not None, layout=layout, note=note)
 
 
 def lower_program(
@@ -320,12 +321,12 @@ def _tuned(
     target: targets.Target,
     threads: int,
 ) -> Snapshot | None:
-    """The records as they are now; a database is looked at, but not used, below level 3."""
+    """The records as they are now; a database is opened, but not used, below level 3."""
     if database is None:
         return None
     expect("compile", "database", database, str, os.PathLike, Database)
     opened = database if isinstance(database, Database) else existing(database, "compile")
-    return Snapshot.of(opened, target, threads) if fast else None
+    return Snapshot.of(opened, target, threads) if fast else Snapshot.unused(target, threads)
 
 
 def _check_bytes(max_bytes: int) -> None:

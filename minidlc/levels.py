@@ -181,6 +181,7 @@ class Levels:
     overrides: Mapping[str, int] = field(repr=False)
     has_database: bool = False
     layout: str = ""  # of images, where a record decided it
+    note: str = ""  # why the database as a whole is of no use
 
     def report(self) -> Report:
         """Summary of the compilation."""
@@ -202,6 +203,8 @@ class Levels:
             yield _tuning(self.kernels)
         if self.layout:
             yield self.layout
+        if self.note:
+            yield self.note
 
 
 def _tuning(kernels: Sequence[CompiledKernel]) -> str:
@@ -209,10 +212,8 @@ def _tuning(kernels: Sequence[CompiledKernel]) -> str:
     found = Counter(
         "tuned"
         if kernel.lowered.source
-        else "with a record that is refused"
-        if (other := kernel.lowered.not_taken) and other.code
-        else "best by default"
-        if other
+        else other.brief
+        if (other := kernel.lowered.not_taken)
         else "not tuned"
         for kernel in kernels
     )

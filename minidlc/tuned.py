@@ -171,7 +171,8 @@ class _Session:
         end: float | None,
         progress: Callable[[Update], None] | None,
     ) -> None:
-        self.compiled, self.measurer, self.database = compiled, measurer, database
+        self.compiled = replace(compiled, told=lambda point: self.tell(self.phase, note=f"{point}"))
+        self.measurer, self.database = measurer, database
         self.seed, self.end, self.progress = seed, end, progress
         machine = compiled.target or targets.host()
         self.target = replace(machine, precision=compiled.precision)
@@ -181,6 +182,7 @@ class _Session:
 
     def tell(self, phase: str, step: Step | None = None, note: str = "") -> None:
         """Report to whoever watches."""
+        self.phase = phase
         if self.progress:
             self.progress(Update(phase, step, None if self.end is None else self._left(), note))
 
@@ -318,8 +320,6 @@ class _Session:
         models = dict[Config, Ready]()
         self.tell("finals in the model")
         for point in dict.fromkeys((default, self.tuner.layout)):
-            if len(self.layouts) > 1:
-                self.tell("finals in the model", note=str(point))
             layout = self.layouts[point]
             plain = Ready(layout, layout.exe, self.inputs)
             models[point] = final.inside(plain, partial(self._tuned, layout))

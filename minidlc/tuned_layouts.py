@@ -12,7 +12,7 @@ with. Treated in course chapter 06_autotune.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -30,13 +30,14 @@ from minidlc.support.errors import CompileError
 from minidlc.support.timing import interleaved
 from minidlc.transform import Pipeline
 from minidlc.tuning.database import Database
-from minidlc.tuning.layouts import mixed, with_layout
+from minidlc.tuning.layouts import layout_of, mixed, with_layout
 from minidlc.tuning.model_tasks import Found, model_tasks
 from minidlc.tuning.model_tuner import Variant
 from minidlc.tuning.neighbours import Timed
 from minidlc.tuning.space import Config
 from minidlc.tuning.tuner import ROUNDS
 
+_LEAST = 1e-9  # seconds of a call: less is below what the clock can tell
 _FIRST_ROUNDS = 5  # of the layouts, before anything is tuned
 
 
@@ -49,10 +50,13 @@ class Compiling:
     threads: int
     precision: str
     target: targets.Target | None
+    told: Callable[[Config], None] | None = None  # hears which layout is compiled next
 
     def __call__(
         self, passes: Pipeline | None = None, database: Database | None = None
     ) -> Executable:
+        if self.told and passes is not None:
+            self.told(layout_of(passes))
         return compile(
             self.model,
             shapes=self.shapes,
@@ -202,7 +206,7 @@ def _profiled(
     estimates = dict[str, float]()
     for task in found.tasks:
         total = sum(times[n].seconds for n in task.names)
-        estimates[task.key] = scale * total / max(1, task.count)
+        estimates[task.key] = max(_LEAST, scale * total / task.count)
     counts = {task.key: task.count for task in found.tasks}
     variant = Variant(point, counts, scale * rest)
     return Layout(passes, exe, found, variant, estimates, seconds)

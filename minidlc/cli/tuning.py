@@ -15,7 +15,8 @@ import platform
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -28,14 +29,15 @@ from rich.text import Text
 
 import minidlc as mc
 from minidlc.cli.common import Model, Seed, Shapes, app, load, out, shapes_of
-from minidlc.support.errors import OptionError
 from minidlc.support.timing import readable
 from minidlc.tuned import Update
 from minidlc.tuning.model_tuner import Step
 from minidlc.tuning.outcome import Tuning
 from minidlc.tuning.records import llvm_version
+from minidlc.viz.page import check_page
 from minidlc.viz.tuning_report import write_report
 
+INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 _SHOWN = 24  # kernels in the table; the rest is counted
 
 
@@ -54,11 +56,11 @@ def tune(
 ) -> None:
     """Measure which schedules are fast for a model's kernels, and keep them in a file."""
     if report is not None:
-        _check_report(report)  # before minutes of measuring
+        check_page(report)  # before minutes of measuring
     if minutes is None and trials is None:
         minutes = 5.0
     is_text = model.suffix == ".dlc"
-    with Watch() as watch:
+    with Watch() as watch, watch.told_where():
         found = mc.tune(
             load(model, shape) if is_text else model,
             shapes=None if is_text else shapes_of(shape),
@@ -70,19 +72,19 @@ def tune(
             progress=watch.hear,
         )
     out.print(str(found), markup=False)
-    out.print(_how_to_use(found, model, None if is_text else shapes_of(shape)), markup=False)
-    if report is not None and found.results:
+    if database.exists():
+        shapes = None if is_text else shapes_of(shape)
+        out.print(_how_to_use(found, model, shapes), markup=False)
+    else:
+        out.print(f"nothing is on record: there is no {database}", markup=False)
+    if report is not None:
         options = {"--minutes": minutes, "--trials": trials, "--database": database}
         options |= {"--threads": threads, "--seed": seed, "--report": report}
         again = command_line(model, shape, options)
         written = write_report(found, report, environment=_environment(seed), command=again)
         out.print(f"wrote {written}", markup=False)
-
-
-def _check_report(path: Path) -> None:
-    if path.suffix != ".html":
-        text = f"--report {str(path)!r}: a page ends in .html"
-        raise OptionError(text, hint="--report report.html", code="MDLC1022")
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def command_line(model: Path, shape: Sequence[str] | None, options: Mapping[str, object]) -> str:
@@ -131,9 +133,13 @@ class Watch:
     def __init__(self) -> None:
         self.rows: dict[str, _Row] = {}
         self.phase = ""
-        self.left: float | None = None
-        live = out.is_terminal
-        self.live = Live(console=out, refresh_per_second=4, transient=True) if live else None
+        self.note = ""
+        self.end: float | None = None  # of the time there is, by time.monotonic
+        self.live = None
+        if out.is_terminal:
+            self.live = Live(
+                console=out, refresh_per_second=4, transient=True, get_renderable=self.picture
+            )
 
     def __enter__(self) -> Watch:
         if self.live:
@@ -144,15 +150,28 @@ class Watch:
         if self.live:
             self.live.stop()
 
+    @contextmanager
+    def told_where(self) -> Generator[None]:
+        """After an interrupt that leaves no result: say where it was, exit with 130."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            text = "nothing was measured yet; what was compiled is in the cache"
+            if self.rows:
+                text = "what was measured by then is in the database"
+            out.print(f"stopped in the phase {self.phase or 'load'!r}: {text}", markup=False)
+            raise typer.Exit(INTERRUPTED) from None
+
     def hear(self, update: Update) -> None:
-        """A phase has begun, or a trial has ended."""
-        begun = update.phase != self.phase
-        self.phase, self.left = update.phase, update.left
+        """A phase has begun, it is at something else, or a trial has ended."""
+        begun = (update.phase, update.note) != (self.phase, self.note) and not update.step
+        self.phase, self.note = update.phase, self.note if update.step else update.note
+        self.end = None if update.left is None else time.monotonic() + update.left
         gained = bool(update.step) and self._count(update.step)
         if self.live:
-            self.live.update(self.picture())
-        elif begun:
-            out.print(f"{self.phase}{self._time_left()}", markup=False)
+            return  # it draws the picture by itself, so the time runs down in every phase
+        if begun:
+            out.print(self._head(), markup=False)
         elif gained and update.step:
             out.print(_line(update.step), markup=False)
 
@@ -177,10 +196,14 @@ class Watch:
             table.add_row(*_cells(row))
         hidden = len(rows) - _SHOWN
         more = [Text(f"… and {hidden} kernels more")] if hidden > 0 else []
-        return Group(Text(f"{self.phase}{self._time_left()}"), table, *more)
+        return Group(Text(self._head()), table, *more)
 
-    def _time_left(self) -> str:
-        return "" if self.left is None else f", {max(0.0, self.left):.0f} s left"
+    def _head(self) -> str:
+        """'compile layout(block=8), 281 s left'."""
+        phase = f"{self.phase} {self.note}".strip()
+        if self.end is None:
+            return phase
+        return f"{phase}, {max(0.0, self.end - time.monotonic()):.0f} s left"
 
 
 def _saved(step: Step) -> float:

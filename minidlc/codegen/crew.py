@@ -26,6 +26,7 @@ from minidlc.codegen.compile import Kernel, build_kernel, kernel_key, kernel_sym
 from minidlc.loop.nodes import LoopFunction
 from minidlc.support import extension
 from minidlc.support.child import Child, ChildLost
+from minidlc.support.errors import OptionError
 from minidlc.target import Target
 
 _START_SECONDS = 1.0  # of a helper: imports, mostly
@@ -36,10 +37,15 @@ Built = tuple[str, bytes]  # LLVM text and object
 
 
 def jobs() -> int:
-    """How many processes may compile: MINIDLC_JOBS, or the cores this process may use."""
-    chosen = os.environ.get("MINIDLC_JOBS", "")
-    if chosen.isdecimal():
-        return max(1, int(chosen))
+    """How many processes may compile: MINIDLC_JOBS, or the cores this process may use.
+
+    OptionError (MDLC1006) for what is no number from 1.
+    """
+    if chosen := os.environ.get("MINIDLC_JOBS", ""):
+        if not (chosen.isascii() and chosen.isdigit()) or int(chosen) < 1:
+            text = f"MINIDLC_JOBS: expected a number from 1, got {chosen!r}"
+            raise OptionError(text, hint="unset it for one process a core", code="MDLC1006")
+        return int(chosen)
     usable = getattr(os, "sched_getaffinity", None)  # Linux
     return len(usable(0)) if usable else os.cpu_count() or 1
 

@@ -33,10 +33,14 @@ from minidlc.te.lower import cut
 
 @dataclass(frozen=True)
 class NotTaken:
-    """Why what was found for a kernel is not used; `code` names the fault, "" if it is none."""
+    """Why what was found for a kernel is not used; `code` names the fault, "" if it is none.
+
+    `brief` is what kernels of one kind are counted as.
+    """
 
     reason: str
     code: str = ""
+    brief: str = "with a record that is refused"
 
     def __str__(self) -> str:
         return f"refused: {self.reason} [{self.code}]" if self.code else self.reason

@@ -247,6 +247,11 @@ def best_of(records: Sequence[Record]) -> Record | None:
     return None if is_wrong else last
 
 
+def records_a_final(records: Sequence[Record]) -> bool:
+    """True once a winner and the default were measured in turns."""
+    return any(r.is_check for r in records)
+
+
 def why_default(records: Sequence[Record]) -> str:
     """Why none of a kernel's records is used, where `best_of` finds none."""
     last = next((r for r in reversed(records) if r.is_check), None)

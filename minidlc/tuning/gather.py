@@ -50,7 +50,7 @@ def results_of(function: str, given: Results) -> tuple[TaskResult, ...]:
 
 def _why_none(given: Sequence[TaskResult] | Tuning) -> str:
     """The first kernel that failed, if one did, else the first that was left out."""
-    known = given.failed | given.left_out if isinstance(given, Tuning) else dict[str, str]()
+    known = {**given.failed, **given.left_out} if isinstance(given, Tuning) else {}
     for name, reason in known.items():
         return f"{name}: {reason}"
     return "a model whose kernels all have one way and no knobs has nothing to tune"

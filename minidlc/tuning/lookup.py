@@ -27,7 +27,7 @@ from minidlc.support.errors import CompileError, TuneError
 from minidlc.target import Target
 from minidlc.transform import Pipeline
 from minidlc.tuning import layouts
-from minidlc.tuning.database import Database, best_of, why_default
+from minidlc.tuning.database import Database, best_of, records_a_final, why_default
 from minidlc.tuning.records import Record, canonical_task
 from minidlc.tuning.task import Task
 from minidlc.tuning.workload import Workload, is_tunable
@@ -43,6 +43,7 @@ class Snapshot:
     threads: int
     records: Mapping[str, Record]
     others: Mapping[Computation, NotTaken]
+    note: str = ""  # why all of the database is of no use here, and what to do
 
     @staticmethod
     def of(database: Database, target: Target, threads: int) -> Snapshot:
@@ -56,8 +57,15 @@ class Snapshot:
             if found := best_of(records):
                 best[key] = found
             else:
-                others[_computation(work)] = NotTaken(why_default(records))
-        return Snapshot(target, threads, best, others)
+                brief = "best by default" if records_a_final(records) else "with trials, no final"
+                others[_computation(work)] = NotTaken(why_default(records), brief=brief)
+        return Snapshot(target, threads, best, others, _other_threads(database, target, threads))
+
+    @staticmethod
+    def unused(target: Target, threads: int) -> Snapshot:
+        """For a compilation whose level takes no records."""
+        note = "the database is not used: records are taken with opt_level=3 only"
+        return Snapshot(target, threads, {}, {}, note)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -112,6 +120,16 @@ def check_schedule(record: Record) -> None:
     if own.schedule(record.config).trace != record.trace:
         text = f"the schedule of {record.config} is no longer the one that was measured"
         raise TuneError(text, hint="tune the kernel again", code="MDLC1346")
+
+
+def _other_threads(database: Database, target: Target, threads: int) -> str:
+    """Where this machine has records, but none for so many threads: that, and what to do."""
+    known = {r.workload.threads for r in database.records if r.workload.target == target}
+    if not known or threads in known:
+        return ""
+    listed = " and ".join(f"threads={n}" for n in sorted(known))
+    text = f"no record is taken: they are for {listed}, and this is compiled for threads={threads}"
+    return f"{text}; compile with threads={min(known)}, or tune with threads={threads}"
 
 
 def _foreign(

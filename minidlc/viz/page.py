@@ -8,8 +8,12 @@ with its text inside) and in an exported notebook. Treated in course chapter 02_
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
+import os
+import tempfile
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from typing import Any
 from minidlc.support.errors import OptionError
 from minidlc.viz.drawing import writable
 from minidlc.viz.svg import theme_style
+
+_PLAIN_MODE = 0o644  # of a new page: temporary files are for their owner only
 
 
 @dataclass(frozen=True)
@@ -27,13 +33,19 @@ class Page:
     html: str
 
     def save(self, path: str | Path) -> Path:
-        """Write the page to a file ending in .html; another suffix is an OptionError (MDLC1022)."""
-        path = Path(path)
-        if path.suffix.lower() not in (".html", ".htm"):
-            message = f"a page cannot be saved as {path.suffix or path.name!r}"
-            raise OptionError(message, hint="use .html", code="MDLC1022")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.html, encoding="utf-8", newline="\n")
+        """Write the page to a file, all of it or nothing; OptionError (MDLC1022, MDLC1024)."""
+        path = check_page(path)
+        with _writing(path):
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+            try:
+                with open(handle, "w", encoding="utf-8", newline="\n") as file:
+                    file.write(self.html)
+                os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else _PLAIN_MODE)
+                os.replace(name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
         return path
 
     def _repr_html_(self) -> str:
@@ -45,6 +57,35 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.title!r}>"
+
+
+def check_page(path: str | Path) -> Path:
+    """The path, whose folder is there from now on, if a page can be written to it.
+
+    OptionError: MDLC1022 for another suffix than .html, MDLC1024 for a folder, or where nothing can
+    be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        message = f"a page cannot be saved as {path.suffix or path.name!r}"
+        raise OptionError(message, hint="use .html", code="MDLC1022")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise OSError("it is no file")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    return path
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Generator[None]:
+    """What the system says against a write as an OptionError (MDLC1024)."""
+    try:
+        yield
+    except (OSError, ValueError) as e:
+        reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
+        raise OptionError(f"{path} cannot be written: {reason}", code="MDLC1024") from None
 
 
 def page(title: str, body: str, style: str, script: str, data: object) -> Page:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 import minidlc as mc
@@ -75,7 +76,7 @@ def test_an_interrupt_keeps_what_was_measured(folder: Path) -> None:
             break
     done.send_signal(signal.SIGINT)
     out, err = done.communicate(timeout=120)
-    assert done.returncode == 0, err
+    assert done.returncode == 130, err
     assert "stopped early" in out
     assert "Traceback" not in err
     assert len(Database(folder / "t.jsonl")) >= 1
@@ -87,17 +88,53 @@ def test_an_interrupt_keeps_what_was_measured(folder: Path) -> None:
         (("net.dlc", "--minutes", "0"), "MDLC1350"),
         (("net.dlc", "--trials", "0"), "MDLC1350"),
         (("net.dlc", "--report", "report.pdf"), "MDLC1022"),
+        (("net.dlc", "--report", "folder.html"), "MDLC1024"),
+        (("net.dlc", "--report", "net.dlc/report.html"), "MDLC1024"),
+        (("net.dlc", "--database", "net.dlc"), "MDLC1349"),
+        (("net.dlc", "--minutes", "1e-9"), "MDLC1356"),
         (("net.dlc", "--threads", "0"), "MDLC1006"),
         (("net.dlc", "--database", "."), "MDLC1340"),
         (("net.dlc", "--shape", "N=1"), "MDLC1008"),
     ],
 )
 def test_what_cannot_be_is_refused(folder: Path, args: tuple[str, ...], code: str) -> None:
+    (folder / "folder.html").mkdir()
+    before = (folder / "net.dlc").read_bytes()
     done = start(folder, *args)
     out, err = done.communicate(timeout=120)
     assert done.returncode == 1
     assert f"error[{code}]" in err
     assert "Traceback" not in err + out
+    assert (folder / "net.dlc").read_bytes() == before
+    assert not (folder / "tune.jsonl").exists()
+
+
+def test_where_nothing_can_be_tuned_no_file_is_named_and_the_page_is_missed(folder: Path) -> None:
+    copies = mc.parse("def f(x: f32[8]):\n    y: f32[8] = cumsum(x, axis=0)\n    return y\n")
+    save_text(copies, folder / "f.dlc")
+    done = start(folder, "f.dlc", "--trials", "1", "--report", "r.html")
+    out, err = done.communicate(timeout=120)
+    assert done.returncode == 1
+    assert "f: 0 kernels tuned, 0 trials" in out
+    assert "nothing is on record: there is no tune.jsonl" in out
+    assert "use it" not in out
+    assert "error[MDLC1360]" in err
+    assert "its op writes the loops itself" in err
+    assert not (folder / "r.html").exists()
+
+
+def interrupted(watch: Watch, phase: str) -> None:
+    with watch.told_where():
+        watch.hear(Update(phase))
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_that_leaves_no_result_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = Watch()
+    with pytest.raises(typer.Exit) as e:
+        interrupted(watch, "compile")
+    assert e.value.exit_code == 130
+    assert "stopped in the phase 'compile': nothing was measured yet" in capsys.readouterr().out
 
 
 def test_the_command_that_does_it_again_is_that_which_was_given() -> None:

@@ -22,7 +22,7 @@ from minidlc.codegen.crew import compile_kernels
 from minidlc.codegen.llvm import emit
 from minidlc.loop.nodes import LoopFunction
 from minidlc.loop.text import parse_function
-from minidlc.support.errors import CodegenError
+from minidlc.support.errors import CodegenError, OptionError
 from minidlc.support.extension import use
 
 pytestmark = pytest.mark.llvm
@@ -173,8 +173,17 @@ def test_one_job_means_no_helper(started: Started, monkeypatch: pytest.MonkeyPat
     check(compile_kernels(FUNCTIONS, HOST, cache=False))
     assert not started
     assert not compiler.kernel_cache.root.exists()
-    monkeypatch.setenv("MINIDLC_JOBS", "many")
+    monkeypatch.setenv("MINIDLC_JOBS", "")
     assert crew.jobs() >= 1
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", "1.5", "٣"])
+def test_a_number_of_jobs_that_cannot_be_is_refused(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINIDLC_JOBS", text)
+    with pytest.raises(OptionError, match=r"MDLC1006.*MINIDLC_JOBS: expected a number from 1"):
+        crew.jobs()
 
 
 def test_small_work_needs_no_helper(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from minidlc.tests.frontend.helpers import model, node
 from minidlc.tests.tuning.kernels import tasks_of, won
 from minidlc.train import TrainStep
 from minidlc.tuning.database import Database
+from minidlc.tuning.layouts import PLAIN, layout_record, model_workload
 from minidlc.tuning.lookup import Snapshot
 from minidlc.tuning.records import Record, canonical_task
 from minidlc.tuning.space import Config
@@ -136,7 +137,8 @@ def test_an_empty_file_tunes_nothing(tmp_path: Path) -> None:
 def test_below_level_3_records_are_not_used() -> None:
     record = won(tasks()[0], other_than_default(tasks()[0]))
     exe = mc.compile(net(), threads=1, opt_level=2, database=holding(record))
-    assert exe.report().tuning == ""
+    said = "the database is not used: records are taken with opt_level=3 only"
+    assert exe.report().tuning.splitlines() == ["tuning records: 3 not tuned", said]
     assert [k.lowered.implementation for k in exe.kernels] == ["plain"] * 3
 
 
@@ -148,9 +150,33 @@ def refusal(change: Callable[[Task, Record], Record]) -> str:
     usual = mc.compile(net(), threads=1)
     assert [k.trace for k in exe.kernels] == [k.trace for k in usual.kernels]
     line = str(exe.kernels[0])
-    assert exe.report().tuning == "tuning records: 1 with a record that is refused, 2 not tuned"
+    counts = exe.report().tuning.splitlines()[0]
+    assert counts == "tuning records: 1 with a record that is refused, 2 not tuned"
     assert record.id in line
     return line.split("refused: ")[1]
+
+
+def test_records_of_other_thread_counts_only_are_said_in_one_sentence() -> None:
+    work = model_workload(net(), host(), 2)
+    layout = layout_record(work, "net", (PLAIN, (1e-3,)), (PLAIN, (2e-3,)))
+    two = of_machine(tasks()[0], host(), threads=2)
+    for database in (holding(layout), holding(two), holding(two, layout)):
+        tuning = mc.compile(net(), threads=1, database=database).report().tuning
+        assert tuning.splitlines()[1:] == [
+            "no record is taken: they are for threads=2, and this is compiled for threads=1; "
+            "compile with threads=2, or tune with threads=1"
+        ]
+    record = won(tasks()[0], other_than_default(tasks()[0]))
+    both = mc.compile(net(), threads=1, database=holding(two, record))
+    assert both.report().tuning == "tuning records: 1 tuned, 2 not tuned"
+
+
+def test_trials_without_a_final_are_counted_apart() -> None:
+    first, second = tasks()[:2]
+    trial = Record.of(first, Trial(first.default, Fate.OK, (1e-4,)))
+    lost = won(second, Trial(second.default, Fate.OK, (1e-4,)))
+    tuning = mc.compile(net(), threads=1, database=holding(trial, lost)).report().tuning
+    assert tuning == "tuning records: 1 with trials, no final, 1 best by default, 1 not tuned"
 
 
 def of_machine(task: Task, target: Target, threads: int = 1) -> Record:
