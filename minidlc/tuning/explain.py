@@ -120,8 +120,8 @@ def _tried(result: TaskResult, s: Summary) -> Iterator[str]:
         knobs = result.task.space.ways[way]
         axes = ", ".join(f"{knob} {len(values)}" for knob, values in knobs.items())
         end = f", best {readable(least)}" if math.isfinite(least) else ""
-        choice = f"{counted(s.by_way[way], 'point')}; candidates: {axes}" if axes else "no knobs"
-        yield f"- {way} ({s.about if axes else ''}{choice}): {count} tried{end}"
+        choice = f"{s.points_of(way)}; candidates: {axes}" if axes else "no knobs"
+        yield f"- {way} ({choice}): {count} tried{end}"
     if len(ways) > _WAYS:
         yield f"- and {len(ways) - _WAYS} more"
 

@@ -37,8 +37,8 @@ class Summary:
     """Figures of one task.
 
     `points` is the number of allowed points, an estimate unless `exact`, `by_way` the same of each
-    way (tuning/space.py says which are allowed); `gains` the numbers of
-    the trials (from 1) that became the best, `since` the trials after the last of them.
+    way, of which `estimated` were not counted (tuning/space.py says what is allowed); `gains` the
+    numbers of the trials (from 1) that became the best, `since` the trials after the last of them.
     `correlation` is of what the model believed with what was measured (None: no model, or too
     few), `late` the same of the newer half. `gap` estimates how much less the least time may be.
     `spread` is half the range of the middle half of the winner's repeats, as a share.
@@ -47,6 +47,7 @@ class Summary:
     points: int
     exact: bool
     by_way: Mapping[str, int]
+    estimated: frozenset[str]
     tried: int
     gains: tuple[int, ...]
     since: int
@@ -59,14 +60,16 @@ class Summary:
     def of(result: TaskResult) -> Summary:
         """The figures of a result."""
         trials = result.trials
-        by_way, exact = allowed_points(result.task.space)
+        by_way, estimated = allowed_points(result.task.space)
+        points = sum(by_way.values())
         gains = improvements(trials)
         half = len(trials) // 2
         winner = best(t for t in trials if t.config == result.best)
         return Summary(
-            points=sum(by_way.values()),
-            exact=exact,
+            points=_rounded(points) if estimated else points,
+            exact=not estimated,
             by_way=by_way,
+            estimated=estimated,
             tried=len({t.config for t in trials}),
             gains=gains,
             since=len(trials) - (gains[-1] if gains else 0),
@@ -81,18 +84,21 @@ class Summary:
         """What stands before a number of points: 'about ' if it is an estimate."""
         return "" if self.exact else "about "
 
+    def points_of(self, way: str) -> str:
+        """'48 points', 'about 30,000 points'."""
+        return f"{'about ' * (way in self.estimated)}{counted(self.by_way[way], 'point')}"
 
-def allowed_points(space: Space) -> tuple[dict[str, int], bool]:
-    """How many points of each way are allowed, and True if they were counted; else shares of a
-    sample.
+
+def allowed_points(space: Space) -> tuple[dict[str, int], frozenset[str]]:
+    """How many points of each way are allowed, and for which ways that is a share of a sample.
 
     The sample is of every way in turn, from a fixed seed: the same space gives the same number, of
     which two digits are kept.
     """
     if space.size <= _LISTED:
         counts = Counter(config.way for config in space)
-        return {way: counts[way] for way in space.ways}, True
-    rng, found = Random(0), dict[str, int]()
+        return {way: counts[way] for way in space.ways}, frozenset()
+    rng, found, estimated = Random(0), dict[str, int](), set[str]()
     draws = max(1, _SAMPLES // len(space.ways))
     for way, knobs in space.ways.items():
         size = math.prod(map(len, knobs.values()))
@@ -101,8 +107,14 @@ def allowed_points(space: Space) -> tuple[dict[str, int], bool]:
             continue
         drawn = [Config.of(way, {n: rng.choice(v) for n, v in knobs.items()}) for _ in range(draws)]
         share = sum(map(space.allowed, drawn)) / draws
-        found[way] = int(float(f"{share * size:.1e}"))
-    return found, False
+        found[way] = _rounded(share * size)
+        estimated.add(way)
+    return found, frozenset(estimated)
+
+
+def _rounded(number: float) -> int:
+    """With two digits."""
+    return int(float(f"{number:.1e}"))
 
 
 def improvements(trials: Sequence[Trial]) -> tuple[int, ...]:

@@ -109,8 +109,7 @@ def _line(result: TaskResult, summary: Summary, row: tuple[str, int, float], roo
     """'gemm: 3 knobs, 96 points, 48 tried, best 412 µs', and what the way is to the result."""
     way, count, least = row
     knobs = result.task.space.ways[way]
-    points = f"{summary.about}{counted(summary.by_way[way], 'point')}"
-    words = f"{counted(len(knobs), 'knob')}, {points}"
+    words = f"{counted(len(knobs), 'knob')}, {summary.points_of(way)}"
     words = words if knobs else "no knobs"
     fixed = [f"{name} {values[0]}" for name, values in knobs.items() if len(values) == 1]
     alone = f"; fixed: {', '.join(fixed)}" if fixed else ""

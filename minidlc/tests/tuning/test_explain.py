@@ -100,16 +100,17 @@ def test_noise_is_half_the_middle_half() -> None:
 
 def test_points_are_counted_and_those_of_a_large_space_estimated() -> None:
     small = Space({"a": {"x": (1, 2, 3)}, "b": {}}, lambda c: c.values.get("x") != 2)
-    assert allowed_points(small) == ({"a": 2, "b": 1}, True)
+    assert allowed_points(small) == ({"a": 2, "b": 1}, frozenset())
     knobs = {f"k{n}": tuple(range(8)) for n in range(6)}
     large = Space({"a": knobs}, lambda c: c.values["k0"] < 4)
-    points, exact = allowed_points(large)
-    assert not exact
+    points, estimated = allowed_points(large)
+    assert estimated == {"a"}
     assert points["a"] == pytest.approx(large.size / 2, rel=0.1)
-    assert allowed_points(large) == (points, exact)
+    assert allowed_points(large) == (points, estimated)
     assert points["a"] % 10_000 == 0  # two digits of an estimate, no more
     mixed = Space({"a": knobs, "b": {"x": (1, 2, 3)}}, lambda c: c.values.get("x") != 2)
-    assert allowed_points(mixed)[0]["b"] == 2
+    points, estimated = allowed_points(mixed)
+    assert (points["b"], estimated) == (2, {"a"})
 
 
 def test_axes_say_of_each_candidate_what_was_tried_and_what_ran() -> None:
