@@ -224,8 +224,12 @@ class TableProblem:
         return self.table.space
 
     def features(self, configs: Sequence[Config]) -> Array:
-        """f64[n, f] from the file."""
-        return self.table.features[[self._row(c) for c in configs]]
+        """f64[n, len(FEATURES)] from the file, by name; as they are where it lacks some of them."""
+        rows = self.table.features[[self._row(c) for c in configs]]
+        names = self.table.feature_names
+        if not set(FEATURES) <= set(names):
+            return rows
+        return rows[:, [names.index(name) for name in FEATURES]]
 
     def measure(self, configs: Sequence[Config]) -> list[Trial]:
         """What became of the points when the table was measured."""

@@ -59,6 +59,16 @@ def test_measuring_is_looking_up() -> None:
         problem.measure([Config.of("a", {"x": 3, "y": 0})])
 
 
+def test_features_are_found_by_name() -> None:
+    made = synthetic(SMALL, 1)
+    count = len(made.configs)
+    wanted = np.random.default_rng(0).random((count, len(FEATURES)))
+    extra = np.column_stack([np.ones(count), wanted[:, ::-1]])
+    names = ("another", *FEATURES[::-1])
+    problem = TableProblem(replace(made, features=extra, feature_names=names))
+    np.testing.assert_array_equal(problem.features(made.configs), wanted)
+
+
 def test_a_table_of_a_task() -> None:
     task, rng = task_of(product()), Random(0)
     configs = task.space.distinct(5, rng)
