@@ -171,7 +171,7 @@ class _Session:
         end: float | None,
         progress: Callable[[Update], None] | None,
     ) -> None:
-        self.compiled = replace(compiled, told=lambda point: self.tell(self.phase, note=f"{point}"))
+        self.compiled = replace(compiled, told=self._at_layout)
         self.measurer, self.database = measurer, database
         self.seed, self.end, self.progress = seed, end, progress
         machine = compiled.target or targets.host()
@@ -185,6 +185,9 @@ class _Session:
         self.phase = phase
         if self.progress:
             self.progress(Update(phase, step, None if self.end is None else self._left(), note))
+
+    def _at_layout(self, point: Config) -> None:
+        self.tell(self.phase, note=str(point))
 
     def prepare(self, search: Search | None, cost_model: CostModel | None) -> None:
         """Compile and profile the model in each layout; make tasks."""

@@ -10,10 +10,13 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import minidlc as mc
 from minidlc import tuned as tuned_module
+from minidlc.driver import core_count
 from minidlc.expr.types import Array
 from minidlc.graph import save_text
 from minidlc.support.errors import CompileError, TuneError
@@ -360,6 +363,12 @@ def test_a_pipeline_without_a_layout_pass_has_one_variant() -> None:
         ({"precision": "exact"}, "MDLC1006"),
         ({"database": 3}, "MDLC1001"),
         ({"search": 3}, "MDLC1001"),
+        ({"search": lambda: []}, "MDLC1001"),
+        ({"search": RandomSearch}, "MDLC1001"),
+        ({"cost_model": lambda known: known}, "MDLC1001"),
+        ({"progress": lambda: None}, "MDLC1001"),
+        ({"target": "avx2"}, "MDLC1001"),
+        ({"threads": "2"}, "MDLC1006"),
         ({"cost_model": "ridge"}, "MDLC1001"),
         ({"measurer": 3}, "MDLC1001"),
         ({"progress": 3}, "MDLC1001"),
@@ -395,6 +404,63 @@ def test_a_model_with_nothing_to_tune_says_so() -> None:
     tuned = mc.tune(graph, database=None, measurer=FakeMeasurer())
     assert tuned.results == ()
     assert "0 kernels tuned" in str(tuned)
+
+
+def branches() -> onnx.ModelProto:
+    """y = x @ w if p else softmax(x)."""
+    x, y, p = (
+        helper.make_tensor_value_info(name, kind, dims)
+        for name, kind, dims in (("x", 1, [32, 32]), ("y", 1, [32, 32]), ("p", 9, []))
+    )
+    bodies = [
+        helper.make_graph([node], "body", [], [helper.make_tensor_value_info("t", 1, [32, 32])])
+        for node in (
+            helper.make_node("MatMul", ["x", "w"], ["t"]),
+            helper.make_node("Softmax", ["x"], ["t"]),
+        )
+    ]
+    choice = helper.make_node("If", ["p"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
+    w = numpy_helper.from_array(np.eye(32, dtype=np.float32), "w")
+    graph = helper.make_graph([choice], "net", [x, p], [y], [w])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_what_the_profile_does_not_call_is_left_out(planted: Callable[..., None]) -> None:
+    """The inputs of a profile take the other branch."""
+    m = FakeMeasurer(other_way)
+    tuned = mc.tune(branches(), trials=2, database=None, measurer=m, **QUICK)
+    assert [r.task.kind for r in tuned.results] == ["softmax"]
+    assert set(tuned.left_out.values()) == {"it was not called when the model was profiled"}
+
+
+def test_a_model_is_never_taken_for_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "net.dlc"
+    save_text(TWO_LAYERS, path)
+    before = path.read_bytes()
+    heard = list[Update]()
+    with pytest.raises(TuneError, match=r"MDLC1349.*net\.dlc"):
+        mc.tune(TWO_LAYERS, trials=1, database=path, progress=heard.append)
+    assert path.read_bytes() == before
+    assert heard == []  # nothing was compiled
+
+
+def test_none_means_all_cores(planted: Callable[..., None]) -> None:
+    m = FakeMeasurer(other_way)
+    tuned = mc.tune(TWO_LAYERS, trials=1, threads=None, database=None, measurer=m, **QUICK)
+    assert tuned.threads == core_count(None)
+
+
+def test_why_there_are_fewer_trials_is_said(planted: Callable[..., None]) -> None:
+    m = FakeMeasurer(other_way)
+    none = mc.tune(TWO_LAYERS, minutes=0.01, database=None, measurer=m, **QUICK)
+    assert none.results == ()
+    assert set(none.left_out.values()) == {"there was too little time"}
+    assert "that left no time for trials; minutes=" in str(none)
+
+
+def test_no_time_after_compiling_is_an_error() -> None:
+    with pytest.raises(TuneError, match=r"MDLC1356.*compiling the model alone takes"):
+        mc.tune(TWO_LAYERS, minutes=1e-9, database=None, measurer=FakeMeasurer())
 
 
 def test_all_trials_failed() -> None:

@@ -34,3 +34,26 @@ def test_a_model_that_came_out_slower_is_said_to_be_as_before() -> None:
     said = "whole model: 10 ms, 1.020 of it with the winners of the kernels: undone"
     assert said in str(tuning)
     assert tuning.ratio == 1
+
+
+def test_a_ratio_whose_interval_holds_1_is_said_to_be_noise() -> None:
+    tuning, noise = tuning_of(planted(8)), ": no gain that can be told from noise"
+    assert noise not in str(tuning)
+    before = (0.01, 0.0101, 0.0099)
+    assert str(replace(tuning, seconds=(0.0101, 0.0099, 0.01))).endswith(noise)
+    assert noise not in str(replace(tuning, seconds=before))  # the default itself
+
+
+def test_a_tuning_is_short_at_a_prompt_and_a_table_in_a_notebook() -> None:
+    tuning = replace(tuning_of(planted(8)), model="<b>", trials=1)
+    assert repr(tuning) == "<<b>: 1 kernel tuned, 1 trial in 12 s, 1 thread>"
+    shown = tuning._repr_html_()
+    assert shown.startswith("<pre>&lt;b&gt;: 1 kernel tuned")
+    assert "whole model: " in shown
+
+
+def test_where_nothing_was_tuned_there_is_no_empty_table() -> None:
+    none = replace(tuning_of(), seconds=(), default_seconds=(), notes=("fewer than 64 trials",))
+    lines = str(none).splitlines()
+    assert lines[0].startswith("net.onnx: 0 kernels tuned, 0 trials")
+    assert lines[1:] == ["not tuned, one way and no knobs: 1 (k9_copy)", "fewer than 64 trials"]
