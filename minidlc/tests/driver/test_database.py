@@ -417,8 +417,8 @@ def test_any_points_give_the_right_outputs(name: str) -> None:
     asked.check(exe(**asked.feeds))
 
 
+def _sound_point(task: Task, rng: Random) -> Config:
     """A random one that is not the default and can be lowered: some tiles are too large."""
-    """A random one that is not the default and can be lowered: the space may hold tiles that are too large."""
     for _ in range(50):
         config = task.space.random(rng)
         if config == task.default:
