@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import minidlc as mc
 from minidlc.cli import app
+from minidlc.cli.common import out
 from minidlc.support.errors import TuneError
 from minidlc.tests.tuning.kernels import product, task_of, tasks_of, won
 from minidlc.tuning.database import Database
@@ -24,7 +25,8 @@ TASK, OTHER = task_of(product()), task_of(product(m=8))
 
 def run(*args: object, command: str = "records", width: int = 200) -> str:
     """What the command prints; it raises what it raises."""
-    done = CliRunner(env={"COLUMNS": f"{width}"}).invoke(app, [command, *map(str, args)])
+    out.width = width  # the variable COLUMNS was read when the console was made
+    done = CliRunner().invoke(app, [command, *map(str, args)])
     if done.exception is not None:
         raise done.exception
     return done.stdout
