@@ -109,7 +109,7 @@ def schedule_rows(sch: Schedule, group: Group, target: Target, knobs: Knobs = NO
 def make_plan(sch: Schedule, group: Group) -> Plan:
     """Inline what is cheap, and say how the rest is looped over; there are reductions."""
     reductions = tuple(t for t in group.stages() if t.reduce_axes)
-    kept = _inline(sch, group, reductions)
+    kept = inline_for_rows(sch, group, reductions)
     if 0 in group.last.shape:
         return Plan(Way.NOTHING, reductions)
     last, row = group.last, group.last.shape[-1:]
@@ -117,7 +117,7 @@ def make_plan(sch: Schedule, group: Group) -> Plan:
     if not outer and len(group.outputs) > 1:
         outer = _leading_axes(last, reductions)
     inner = tuple(axis for axis in last.axes if axis not in outer)
-    one_number, one_row = _is_row_value(last, reductions), len(group.outputs) == 1
+    one_number, one_row = is_row_value(last, reductions), len(group.outputs) == 1
     way = Way.APART
     if not all(_fits(output, last) for output in group.outputs):
         pass
@@ -132,13 +132,15 @@ def make_plan(sch: Schedule, group: Group) -> Plan:
     return Plan(way, reductions, kept, outer, inner)
 
 
-def _inline(sch: Schedule, group: Group, reductions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def inline_for_rows(
+    sch: Schedule, group: Group, reductions: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
     """Inline what is cheap; returns the pointwise stages that keep loops of their own."""
 
     def has_own_loops(stage: Tensor) -> bool:
         readers = group.readers(stage)
-        if _is_row_value(stage, reductions):
-            return any(not _is_row_value(reader, reductions) for reader in readers)
+        if is_row_value(stage, reductions):
+            return any(not is_row_value(reader, reductions) for reader in readers)
         found = (e for reader in readers for e in loads(body_of(sch, reader)))
         return is_dear(stage) and sum(e.buffer == stage.name for e in found) > 1
 
@@ -146,7 +148,7 @@ def _inline(sch: Schedule, group: Group, reductions: Sequence[Tensor]) -> tuple[
     return inline_pointwise(sch, pointwise, has_own_loops)
 
 
-def _is_row_value(stage: Tensor, reductions: Sequence[Tensor]) -> bool:
+def is_row_value(stage: Tensor, reductions: Sequence[Tensor]) -> bool:
     """True if a stage has no more elements than there are results of a reduction."""
     return math.prod(stage.shape) <= max(math.prod(r.shape) for r in reductions)
 
@@ -158,7 +160,7 @@ def _outer_axes(
 
     It, or a kept stage that it reads element by element.
     """
-    if _is_row_value(last, reductions):
+    if is_row_value(last, reductions):
         return tuple(axis for axis, size in zip(last.axes, last.shape, strict=True) if size > 1)
     made = {s.name for s in sch.state.stages}
     rows = math.prod(max((r.shape for r in reductions), key=math.prod))

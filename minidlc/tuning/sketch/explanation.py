@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.injective import PARALLEL_WORK, inline_pointwise
+from minidlc.schedules.rows import inline_for_rows
 from minidlc.schedules.tiles import PARALLEL_SUMS, accumulator, inline_around
 from minidlc.target import Target
 from minidlc.te import Schedule, create_schedule
@@ -29,7 +30,7 @@ from minidlc.tuning.sketch.access import (
 )
 from minidlc.tuning.sketch.intrinsics import Match
 from minidlc.tuning.sketch.plan import Plan, block_of, pack_refusal, plan_of
-from minidlc.tuning.sketch.rows import RowPlan, inline_for_rows, row_plan, row_variant
+from minidlc.tuning.sketch.rows import RowPlan, row_plan, row_variant
 from minidlc.tuning.sketch.streams import Stream, stream_of
 
 

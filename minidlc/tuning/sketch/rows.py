@@ -25,10 +25,10 @@ from minidlc.expr.index import Index, Var
 from minidlc.loop.regions import loads
 from minidlc.schedules.group import Group, work
 from minidlc.schedules.implementation import Implementation, Knobs, Space
-from minidlc.schedules.injective import PARALLEL_WORK, inline_pointwise, is_dear
+from minidlc.schedules.injective import PARALLEL_WORK
 from minidlc.schedules.offsets import vector_lanes
 from minidlc.schedules.reduction import may_reorder
-from minidlc.schedules.rows import faster_rows
+from minidlc.schedules.rows import faster_rows, inline_for_rows, is_row_value
 from minidlc.schedules.variants import with_flat_reductions
 from minidlc.target import Target
 from minidlc.te import Schedule, Tensor, create_schedule
@@ -126,34 +126,14 @@ def _across(sch: Schedule, stage: Tensor) -> str:
     return ""
 
 
-def inline_for_rows(
-    sch: Schedule, group: Group, reductions: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """Inline what is cheap, or read once; returns the stages that keep loops of their own."""
-
-    def has_own_loops(stage: Tensor) -> bool:
-        readers = group.readers(stage)
-        if _is_row_value(stage, reductions):
-            return any(not _is_row_value(reader, reductions) for reader in readers)
-        found = (e for reader in readers for e in loads(sch.state.stage(reader.name).body))
-        return is_dear(stage) and sum(e.buffer == stage.name for e in found) > 1
-
-    pointwise = [t for t in group.intermediate() if not t.reduce_axes]
-    return inline_pointwise(sch, pointwise, has_own_loops)
-
-
-def _is_row_value(stage: Tensor, reductions: Sequence[Tensor]) -> bool:
-    return math.prod(stage.shape) <= max(math.prod(r.shape) for r in reductions)
-
-
 def _outer_axes(
     sch: Schedule, stage: Tensor, reductions: Sequence[Tensor], kept: Sequence[Tensor]
 ) -> tuple[str, ...]:
     """The axes by which a stage, or a kept one that it reads in place, looks up row values."""
-    if _is_row_value(stage, reductions):
+    if is_row_value(stage, reductions):
         return tuple(a for a, n in zip(stage.axes, stage.shape, strict=True) if n > 1)
     here = tuple(Index.of(Var(axis)) for axis in stage.axes)
-    values = {t.name for t in (*reductions, *kept) if _is_row_value(t, reductions)}
+    values = {t.name for t in (*reductions, *kept) if is_row_value(t, reductions)}
     found = set[str]()
     for e in loads(sch.state.stage(stage.name).body):
         if e.buffer in values:
