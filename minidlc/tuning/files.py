@@ -34,10 +34,14 @@ if sys.platform == "win32":
                 return msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
 
 else:
-    import fcntl
+    try:
+        import fcntl
+    except ImportError:  # a Python without it, such as one for browsers: there is one process
+        fcntl = None
 
     def _lock(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def read(path: Path) -> bytes | None:
