@@ -29,6 +29,7 @@ from rich.text import Text
 
 import minidlc as mc
 from minidlc.cli.common import Model, Seed, Shapes, app, load, out, shapes_of
+from minidlc.support.errors import OptionError
 from minidlc.support.timing import readable
 from minidlc.tuned import Update
 from minidlc.tuning.model_tuner import Step
@@ -57,6 +58,7 @@ def tune(
     """Measure which schedules are fast for a model's kernels, and keep them in a file."""
     if report is not None:
         check_page(report)  # before minutes of measuring
+        _check_apart(report, model, database)
     if minutes is None and trials is None:
         minutes = 5.0
     is_text = model.suffix == ".dlc"
@@ -77,7 +79,7 @@ def tune(
         out.print(_how_to_use(found, model, shapes), markup=False)
     else:
         out.print(f"nothing is on record: there is no {database}", markup=False)
-    if report is not None:
+    if report is not None and (found.results or not found.interrupted):
         options = {"--minutes": minutes, "--trials": trials, "--database": database}
         options |= {"--threads": threads, "--seed": seed, "--report": report}
         again = command_line(model, shape, options)
@@ -85,6 +87,14 @@ def tune(
         out.print(f"wrote {written}", markup=False)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_apart(report: Path, model: Path, database: Path) -> None:
+    """OptionError (MDLC1024) for a page that would be written over the model or the records."""
+    for other in (model, database):
+        if report.resolve() == other.resolve():
+            text = f"--report {str(report)!r} would be written over {str(other)!r}"
+            raise OptionError(text, hint="--report report.html", code="MDLC1024")
 
 
 def command_line(model: Path, shape: Sequence[str] | None, options: Mapping[str, object]) -> str:

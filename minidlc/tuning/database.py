@@ -72,13 +72,13 @@ class Database:
     def check_writable(self) -> None:
         """Raise what `append` would: TuneError (MDLC1342, MDLC1349). Nothing is written."""
         if self.path is not None:
-            self._check_ours()
+            self.check_ours()
             files.check_writable(self.path)
 
-    def _check_ours(self) -> None:
+    def check_ours(self) -> None:
         """TuneError (MDLC1349) if the file holds lines, and none of them ever was a record."""
         if self._is_strange:
-            text = f"{str(self.path)!r} is no file of tuning records, so nothing is written to it"
+            text = f"{str(self.path)!r} is no file of tuning records"
             hint = "give the name of a new file, or of one that mc.tune has made"
             raise TuneError(text, notes=[str(self._refused[0])], hint=hint, code="MDLC1349")
 
@@ -96,7 +96,7 @@ class Database:
         """Add a record; the line is in the file when this returns."""
         expect("Database.append", "record", record, Record)
         if self.path is not None:
-            self._check_ours()
+            self.check_ours()
             files.append(self.path, record.line.encode())
         self._take(_judged(record, "appended"))
 
@@ -182,7 +182,7 @@ class Database:
             old = b"".join(r.line.encode() + b"\n" for r in self._records)
             self._reset(_lines(change(old), self._name))
         else:
-            self._check_ours()
+            self.check_ours()
             files.rewrite(self.path, change)
             self._reset(self._read())
 
@@ -218,11 +218,18 @@ class Database:
 
     def __repr__(self) -> str:
         refused = f", {len(self._refused)} refused" if self._refused else ""
-        return f"<{self._name}: {len(self)} records of {len(self._by_key)} kernels{refused}>"
+        return f"<{self._name}: {len(self)} records of {_kernels(len(self._by_key))}{refused}>"
+
+
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'s' * (count != 1)}"
 
 
 def existing(path: str | os.PathLike[str], who: str) -> Database:
-    """The database of a file that must be there: TuneError (MDLC1341) for a misspelt name."""
+    """The database of a file that must be there.
+
+    TuneError: MDLC1341 for a misspelt name, MDLC1349 for a file of something else.
+    """
     database = Database(path)
     if database.path is not None and not database.path.exists():
         raise TuneError(
@@ -230,6 +237,7 @@ def existing(path: str | os.PathLike[str], who: str) -> Database:
             hint="mc.tune and `minidlc tune` make one; an empty file is one too",
             code="MDLC1341",
         )
+    database.check_ours()
     return database
 
 

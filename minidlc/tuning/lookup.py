@@ -13,7 +13,7 @@ chapter 06_autotune.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -30,6 +30,7 @@ from minidlc.tuning import layouts
 from minidlc.tuning.database import Database, best_of, records_a_final, why_default
 from minidlc.tuning.records import Record, canonical_task
 from minidlc.tuning.task import Task
+from minidlc.tuning.trial import Fate
 from minidlc.tuning.workload import Workload, is_tunable
 
 Computation: TypeAlias = tuple[str, str, str, tuple[str, ...]]
@@ -57,8 +58,7 @@ class Snapshot:
             if found := best_of(records):
                 best[key] = found
             else:
-                brief = "best by default" if records_a_final(records) else "with trials, no final"
-                others[_computation(work)] = NotTaken(why_default(records), brief=brief)
+                others[_computation(work)] = NotTaken(why_default(records), brief=_brief(records))
         return Snapshot(target, threads, best, others, _other_threads(database, target, threads))
 
     @staticmethod
@@ -149,7 +149,7 @@ def foreign(record: Record, target: Target, threads: int) -> str:
     """Why a record says nothing of this compilation: 'for 2 threads, not 1'; "" if it does."""
     work = record.workload
     if work.threads != threads:
-        return f"for {work.threads} threads, not {threads}"
+        return f"for {work.threads} thread{'s' * (work.threads != 1)}, not {threads}"
     return foreign_machine(work.target, target)
 
 
@@ -170,3 +170,11 @@ def foreign_machine(other: Target, target: Target) -> str:
 def _computation(work: Workload) -> Computation:
     """What a kernel computes, whatever the machine."""
     return work.text, work.kind, work.anchor, work.constants
+
+
+def _brief(records: Sequence[Record]) -> str:
+    """What a summary counts a kernel as that keeps its default."""
+    if records_a_final(records):
+        return "best by default"
+    ran = any(r.trial.fate is Fate.OK for r in records)
+    return "with trials, no final" if ran else "with failed trials only"

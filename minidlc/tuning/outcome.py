@@ -140,8 +140,10 @@ class Tuning:
             slower = statistics.median(self.undone)
             times = f"{slower / before:.3f} of it with the winners of the kernels"
             return f"whole model: {readable(before)}, {times}: undone, the default stays"
+        if self.seconds == self.default_seconds:
+            return f"whole model: {readable(before)}; no kernel won, the default stays"
         text += f", ratio {self.ratio:.3f} (95 % {low:.3f} to {high:.3f}), in turns"
-        if low <= 1 <= high and self.seconds != self.default_seconds:
+        if low <= 1 <= high:
             text += ": no gain that can be told from noise"
         return text
 

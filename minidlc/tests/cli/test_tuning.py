@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 import minidlc as mc
+from minidlc.cli import app
 from minidlc.cli.tuning import Watch, command_line
 from minidlc.graph import save_text
+from minidlc.support.errors import OptionError
 from minidlc.tests.tuning.fakes import planted_task
 from minidlc.tuned import Update
 from minidlc.tuning.database import Database
@@ -163,3 +166,16 @@ def test_the_picture_shows_each_kernel_with_its_fates() -> None:
     assert "150 µs" in text
     assert "0.75" in text
     assert "1 ok, 1 timeout" in text
+
+
+@pytest.mark.parametrize("place", ["model", "database"])
+def test_a_page_is_never_written_over_model_or_records(tmp_path: Path, place: str) -> None:
+    model, records = tmp_path / "m.html", tmp_path / "r.html"
+    model.write_bytes(b"a model")
+    report = {"model": model, "database": records}[place]
+    done = CliRunner().invoke(
+        app, ["tune", f"{model}", "--database", f"{records}", "--report", f"{report}"]
+    )
+    assert isinstance(done.exception, OptionError)
+    assert done.exception.code == "MDLC1024"
+    assert model.read_bytes() == b"a model"

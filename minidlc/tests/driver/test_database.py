@@ -436,3 +436,11 @@ def test_a_fingerprint_says_which_records_win() -> None:
     assert known.fingerprint != Snapshot.of(holding(records[0]), host(), 1).fingerprint
     assert Snapshot.of(holding(*records), host(), 2).fingerprint == ""
     assert Snapshot.of(Database(), host(), 1).fingerprint == ""
+
+
+def test_a_file_of_something_else_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("<html>\n</html>\n")
+    with pytest.raises(TuneError, match="no file of tuning records") as caught:
+        mc.compile(mc.trace(lambda x: mc.relu(x), mc.f32[4]), threads=1, database=path)
+    assert caught.value.code == "MDLC1349"

@@ -118,7 +118,7 @@ def test_queries() -> None:
     assert (
         database.query(way="conv") == database.query(op="conv") == database.query(threads=2) == []
     )
-    assert repr(database) == "<memory: 3 records of 1 kernels>"
+    assert repr(database) == "<memory: 3 records of 1 kernel>"
 
 
 def test_a_file_holds_what_was_added_and_nothing_is_read_twice(tmp_path: Path) -> None:
