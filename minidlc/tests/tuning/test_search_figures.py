@@ -41,6 +41,7 @@ def test_a_table_says_what_it_holds(name: str) -> None:
     assert np.isfinite(table.features[np.isfinite(table.costs)]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", names())
 def test_evolution_with_a_model_needs_few_trials(name: str) -> None:
     """Within 3 % of the best in 64 trials; and random search is then still 8 % off, or what it has
@@ -54,13 +55,14 @@ def test_evolution_with_a_model_needs_few_trials(name: str) -> None:
         assert mine <= TRIALS / 3, f"{name}: a gap of {same:.3f} after {mine} trials"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gemm_128x768", "conv3x3_14"])
 def test_other_shapes_halve_the_trials_to_five_percent(name: str) -> None:
     """`conv3x3_14` is the table that was not looked at while searches and models were made."""
     table = Table.load(name)
     others = [samples_of(Table.load(n)) for n in names() if n != name]
-    alone = curves(table, GUIDED, trials=2 * TRIALS)
-    taught = curves(table, TAUGHT_BY_OTHERS, trials=2 * TRIALS, known=others)
+    alone = curves(table, GUIDED, trials=TRIALS // 2)
+    taught = curves(table, TAUGHT_BY_OTHERS, trials=TRIALS // 2, known=others)
     mine, theirs = trials_to(taught, 0.05), trials_to(alone, 0.05)
     assert mine is not None
     assert theirs is None or mine <= theirs / 2, f"{name}: {mine} against {theirs}"
