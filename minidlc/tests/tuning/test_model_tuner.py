@@ -30,7 +30,7 @@ from minidlc.tuning.search import RandomSearch
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 
-pytestmark = pytest.mark.ch06
+pytestmark = [pytest.mark.ch06, pytest.mark.long]
 TASKS = [ModelTask(planted_task(f"k{i}", 8 + 4 * i), (f"k{i}", f"k{i}_again"), 2) for i in range(3)]
 HEAVY = TASKS[2].key
 

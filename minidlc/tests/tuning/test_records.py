@@ -21,7 +21,7 @@ from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
 
-pytestmark = pytest.mark.ch06
+pytestmark = [pytest.mark.ch06, pytest.mark.long]
 TASK = task_of(product(constant=True))
 OK = Trial(TASK.default, Fate.OK, (1e-4, 3e-4, 2e-4))
 

@@ -34,7 +34,7 @@ from minidlc.tuning.space import Config, Space
 from minidlc.tuning.table import Table, TableProblem
 from minidlc.tuning.trial import Fate, Trial
 
-pytestmark = pytest.mark.ch06
+pytestmark = [pytest.mark.ch06, pytest.mark.long]
 
 
 def every_search() -> list[Search]:

@@ -25,7 +25,7 @@ from minidlc.tests.tuning.sketch_kernels import (
 from minidlc.tuning.space import Config, Space
 from minidlc.tuning.task import Task
 
-pytestmark = pytest.mark.ch06
+pytestmark = [pytest.mark.ch06, pytest.mark.long]
 
 
 @pytest.mark.parametrize("target", [AVX2, STRICT], ids=["default", "strict"])

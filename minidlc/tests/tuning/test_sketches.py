@@ -36,7 +36,7 @@ from minidlc.tuning.sketch import explain_sketches, sketches
 from minidlc.tuning.space import Config
 from minidlc.tuning.task import Task
 
-pytestmark = pytest.mark.ch06
+pytestmark = [pytest.mark.ch06, pytest.mark.long]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sketch_tile_pack1.txt"
 

@@ -18,7 +18,7 @@ from minidlc.tuning.task import Task
 from minidlc.tuning.trial import Fate, Trial
 from minidlc.tuning.tuner import FINALISTS, TaskRun, tune_task
 
-pytestmark = pytest.mark.ch06
+pytestmark = [pytest.mark.ch06, pytest.mark.long]
 tune = partial(tune_task, model=indifferent)
 
 
